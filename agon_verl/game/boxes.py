@@ -1,0 +1,37 @@
+r"""Boxes: `\boxed{…}` and `\fbox{…}`, the marks that mathematical text puts around a final answer.
+
+Braces nest, so a box is found by counting them. An escaped brace (`\{`) is a printed character and does not count; a
+line break (`\\`) escapes nothing after it. One pass over the text finds every box: a model stuck in a loop writes
+thousands of boxes that never close, and scanning ahead from each of them would take minutes.
+"""
+
+import re
+from dataclasses import dataclass
+
+_TOKEN = re.compile(
+    r"(?P<box>\\(?:boxed|fbox)\s*\{)|(?P<escaped>\\\\(?!boxed|fbox)|\\[{}])|(?P<open>\{)|(?P<close>\})", re.ASCII
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Box:
+    """`text[start:end]` is the whole box, command and braces included; `content` is what stands between the braces."""
+
+    start: int
+    end: int
+    content: str
+
+
+def boxes(text: str) -> list[Box]:
+    """Every balanced box, by where it starts: an inner box comes after its outer one; one left open is not listed."""
+    found: list[Box] = []
+    unclosed: list[tuple[int, int] | None] = []  # (start of the box, start of its content); None for a plain brace
+    for token in _TOKEN.finditer(text):
+        if token["box"]:
+            unclosed.append((token.start(), token.end()))
+        elif token["open"]:
+            unclosed.append(None)
+        elif token["close"] and unclosed and (box := unclosed.pop()):
+            start, content = box
+            found.append(Box(start, token.end(), text[content : token.start()]))
+    return sorted(found, key=lambda box: box.start)

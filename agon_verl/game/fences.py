@@ -1,0 +1,25 @@
+"""Fenced blocks: the ``` … ``` in which a completion puts a program.
+
+An opening fence may stand anywhere in a line (`<answer>```python` is common); the closing one starts its own line. A
+line such as ```python inside an open block is part of that block. Only backticks fence.
+"""
+
+import re
+from dataclasses import dataclass
+
+_FENCE = re.compile(r"(?<!`)`{3,}+[^\n`]*+\n(?P<body>.*?)(?:(?P<closing>^[ \t]*+`{3,}+(?!\w))|\Z)", re.S | re.M)
+
+
+@dataclass(frozen=True, slots=True)
+class Fence:
+    """`text[start:end]` is the whole block, fences included; `closed` is false where the text ends inside it."""
+
+    start: int
+    end: int
+    body: str
+    closed: bool
+
+
+def fences(text: str) -> list[Fence]:
+    """Every fenced block in order; only the last can be unclosed."""
+    return [Fence(m.start(), m.end(), m["body"], m["closing"] is not None) for m in _FENCE.finditer(text)]

@@ -1,0 +1,1 @@
+"""The rollout of a pair: one vLLM engine that serves both adapters, and the agent loop that drafts and challenges."""

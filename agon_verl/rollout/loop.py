@@ -1,0 +1,205 @@
+"""One session is one pair: the drafter's adapter solves the plain prompt, the challenger's at once reads and answers.
+
+A session returns [draft, challenge], so verl stores them as `{uid}_{session}_0` and `…_1`: the last part of a key is
+the stream. There is no barrier between the stages: each challenge starts the moment its own draft ends, and one vLLM
+batch holds drafts of one adapter beside challenges of the other.
+"""
+
+import asyncio
+import time
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import ray
+import torch
+from verl.experimental.agent_loop.agent_loop import AgentLoopOutput, register
+from verl.experimental.agent_loop.single_turn_agent_loop import SingleTurnAgentLoop
+from verl.trainer.ppo.v1.agent_loop_tq import AgentLoopManagerTQ, AgentLoopWorkerTQ
+from verl.utils import tensordict_utils as tu
+
+from agon_verl.config import AgonConfig
+from agon_verl.game import transcript
+from agon_verl.game.prompts import challenge_messages
+from agon_verl.game.rewards import Outcome, challenge_reward, standalone_reward
+from agon_verl.game.roles import Roles
+from agon_verl.game.statistics import Pair
+from agon_verl.game.withhold import fit, leaks, withhold_answer
+from agon_verl.wire import ADAPTER
+
+
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """What the challenger is shown of a draft."""
+
+    shown: str | None
+    tokens: int
+    leaked: bool
+    cut: bool
+
+
+class PairOutput(AgentLoopOutput):
+    """One side of a pair. verl copies the last output's reward onto the ones before it; each of ours keeps its own."""
+
+    own_score: float | None = None
+    own_info: dict[str, Any] | None = None
+
+    def as_dict(self) -> dict[str, Any]:
+        fields = super().as_dict()
+        score, info = fields.pop("own_score", None), fields.pop("own_info", None)
+        if score is not None:
+            fields["rm_scores"] = torch.zeros_like(fields["response_mask"], dtype=torch.float32)
+            fields["rm_scores"][-1] = score
+            fields["extra_fields"]["reward_extra_info"] = info
+        fields[ADAPTER] = fields["extra_fields"][ADAPTER]
+        return fields
+
+
+class _Client:
+    """verl's server client with the adapter of this stage filled in."""
+
+    def __init__(self, client: Any, adapter: str) -> None:
+        self._client, self._adapter = client, adapter
+
+    async def generate(self, *args: Any, **kwargs: Any) -> Any:
+        return await self._client.generate(*args, adapter=self._adapter, **kwargs)
+
+
+@register("agon")
+class AgonAgentLoop(SingleTurnAgentLoop):
+    """Draft, withhold, challenge; each stage is verl's single turn under one adapter."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.game = AgonConfig.read(self.config)
+        self._llm: Any = self.server_manager
+
+    async def run(self, sampling_params: dict[str, Any], **kwargs: Any) -> list[PairOutput]:
+        problem = list(kwargs["raw_prompt"])
+        draft = await self._stage(kwargs["drafter"], problem, sampling_params, kwargs)
+        attempt = await self.loop.run_in_executor(None, self._attempt, problem, draft)
+        challenge = await self._stage(
+            kwargs["challenger"],
+            challenge_messages(problem, attempt.shown),
+            {**sampling_params, **kwargs["challenge_sampling"]},
+            kwargs,
+        )
+        challenge.extra_fields["attempt"] = asdict(attempt)
+        challenge.extra_fields["draft_span"] = draft.extra_fields["span"]
+        return [draft, challenge]
+
+    async def _stage(
+        self, adapter: str, messages: list[dict[str, Any]], sampling: dict[str, Any], kwargs: dict[str, Any]
+    ) -> PairOutput:
+        self.server_manager = _Client(self._llm, adapter)
+        started = time.time()
+        output = await super().run(dict(sampling), **{**kwargs, "raw_prompt": messages})
+        output.extra_fields["span"] = (started, time.time())
+        return PairOutput(**dict(output))
+
+    def _attempt(self, problem: list[dict[str, Any]], draft: PairOutput) -> Attempt:
+        """The draft as the challenger may see it: its summary, without the answer, short enough for the prompt."""
+        tags = self.game.reasoning_tags
+        opened = self.tokenizer.decode(draft.prompt_ids[-16:]).rstrip().endswith(tags[0])
+        completion = self.tokenizer.decode(draft.response_ids, skip_special_tokens=True)
+        read = transcript.read(completion, opened=opened, tags=tags)
+        if read.summary is None:
+            return Attempt(shown=None, tokens=0, leaked=False, cut=False)
+        withheld = withhold_answer(read.summary, self.game.domain)
+        shown, cut = self._fit(problem, withheld)
+        answer = transcript.final_program(read.summary) if self.game.domain == "code" else read.answer
+        return Attempt(shown, self._count(shown), leaks(shown, answer, self.game.domain), cut)
+
+    def _fit(self, problem: list[dict[str, Any]], summary: str) -> tuple[str, bool]:
+        """Cut the summary where the challenger's prompt would outgrow `rollout.prompt_length`."""
+        excess = self._prompt_tokens(problem, summary) - self.prompt_length
+        shown, cut, budget = summary, False, self._count(summary)
+        while excess > 0 and budget > 0:  # more than once only where tokens merge across the cut
+            budget -= excess
+            shown, cut = fit(summary, budget, self._count)
+            excess = self._prompt_tokens(problem, shown) - self.prompt_length
+        return shown, cut
+
+    def _prompt_tokens(self, problem: list[dict[str, Any]], summary: str) -> int:
+        return len(self.continuous_token_builder.build_initial_tokens(challenge_messages(problem, summary)))
+
+    def _count(self, text: str) -> int:
+        return len(self.tokenizer.encode(text, add_special_tokens=False))
+
+
+# verl's class is a Ray actor already; its plain class is what can be subclassed.
+class AgonAgentLoopWorker(AgentLoopWorkerTQ.__ray_metadata__.modified_class):
+    """The only change is the reward of a pair: both sides are verified, then the challenge against the draft."""
+
+    def __init__(self, config: Any, *args: Any, **kwargs: Any) -> None:
+        super().__init__(config, *args, **kwargs)
+        self.game = AgonConfig.read(config)
+
+    async def _compute_score(self, outputs: list[PairOutput], kwargs: dict[str, Any]) -> None:
+        draft, challenge = outputs
+        verify = super()._compute_score
+        await asyncio.gather(verify([draft], kwargs), verify([challenge], kwargs))
+        a, b = _outcome(draft), _outcome(challenge)
+        game = self.game
+        draft_reward = standalone_reward(a, game.format_weight)
+        reward = challenge_reward(
+            game.reward, b, a, format_weight=game.format_weight, tiebreak_weight=game.tiebreak_weight
+        )
+        _keep(draft, draft_reward, {})
+        _keep(
+            challenge,
+            reward,
+            # On the last output of a session, where verl's validation looks for numbers to average.
+            {
+                "draft_acc": a.correct,
+                "converted": b.correct * (1 - a.correct),
+                "damaged": (1 - b.correct) * a.correct,
+            },
+        )
+        attempt = challenge.extra_fields["attempt"]
+        pair = Pair(
+            group=kwargs["uid"],
+            draft=a,
+            challenge=b,
+            draft_reward=draft_reward,
+            challenge_reward=reward,
+            leaked=attempt["leaked"],
+            summary_cut=attempt["cut"],
+            no_summary=attempt["shown"] is None,
+            draft_prompt_tokens=len(draft.prompt_ids),
+            challenge_prompt_tokens=len(challenge.prompt_ids),
+            opponent_tokens=attempt["tokens"],
+        )
+        challenge.extra_fields["pair"] = asdict(pair)
+
+
+def _outcome(output: PairOutput) -> Outcome:
+    info = output.extra_fields["reward_extra_info"]
+    if "acc" not in info:
+        raise KeyError("the reward function must return `acc`, the correctness c in [0, 1], beside `score`")
+    return Outcome(correct=float(info["acc"]), format=float(info.get("format", 0.0)), length=len(output.response_ids))
+
+
+def _keep(output: PairOutput, score: float, more: dict[str, float]) -> None:
+    info = {**output.extra_fields["reward_extra_info"], **more}
+    output.reward_score = output.own_score = score
+    output.own_info = output.extra_fields["reward_extra_info"] = info
+
+
+class AgonAgentLoopManager(AgentLoopManagerTQ):
+    """Tells every session who drafts and who challenges: `roles` is set by the trainer before it submits a batch."""
+
+    roles: Roles
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.agent_loop_workers_class = ray.remote(AgonAgentLoopWorker)
+        self.game = AgonConfig.read(self.config)
+
+    def generate_sequences(self, prompts: Any) -> None:
+        validating = "validate" in prompts and prompts["validate"]
+        tu.assign_non_tensor_data(prompts, "drafter", self.roles.drafter)
+        tu.assign_non_tensor_data(prompts, "challenger", self.roles.challenger)
+        tu.assign_non_tensor_data(
+            prompts, "challenge_sampling", {} if validating else dict(self.game.challenge_sampling)
+        )
+        super().generate_sequences(prompts)

@@ -1,0 +1,52 @@
+"""The vLLM server of a pair: two adapter slots, and the adapter of each request chosen by its caller."""
+
+import argparse
+from contextvars import ContextVar
+from typing import Any
+
+import ray
+from verl.workers.rollout.replica import TokenOutput
+from verl.workers.rollout.vllm_rollout.vllm_async_server import vLLMHttpServer, vLLMReplica
+from vllm.lora.request import LoRARequest
+
+from agon_verl.game.roles import ADAPTERS
+from agon_verl.wire import lora_id
+
+_adapter: ContextVar[str] = ContextVar("adapter")
+
+
+class _AdapterEngine:
+    """vLLM's engine with the request's adapter put in. verl's server asks it for the one adapter it knows of."""
+
+    def __init__(self, engine: Any) -> None:
+        self._engine = engine
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._engine, name)
+
+    def generate(self, *args: Any, **kwargs: Any) -> Any:
+        adapter = _adapter.get()
+        kwargs["lora_request"] = LoRARequest(lora_name=adapter, lora_int_id=lora_id(adapter), lora_path=adapter)
+        return self._engine.generate(*args, **kwargs)
+
+
+class AgonServer(vLLMHttpServer):
+    async def run_server(self, args: argparse.Namespace) -> None:
+        args.max_loras = len(ADAPTERS)
+        await super().run_server(args)
+        self.engine: Any = _AdapterEngine(self.engine)
+
+    def _get_worker_extension_cls(self) -> str:
+        return "agon_verl.rollout.extension.PairWorkerExtension"
+
+    async def generate(self, *args: Any, adapter: str, **kwargs: Any) -> TokenOutput:
+        _adapter.set(adapter)
+        output = await super().generate(*args, **kwargs)
+        output.extra_fields["adapter"] = adapter
+        return output
+
+
+class AgonReplica(vLLMReplica):
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.server_class = ray.remote(AgonServer)

@@ -1,0 +1,289 @@
+"""`trainer.v1.trainer_mode=agon`: verl's synchronous trainer with the step of the paper's Algorithm 1.
+
+Departures from the paper and from stock verl:
+
+- Groups without reward variance leave before any forward pass: they take no part in the loss, in its normalisation or
+  in the KL term. A stream without a live group takes no optimizer step; its adapter's learning rate still moves on, so
+  that the schedule belongs to the step and both adapters reach its end together.
+- With several mini-batches a step (`ppo_mini_batch_size` below `train_batch_size`) the live rows of a stream are spread
+  over as many mini-batches as they fill. The paper's setting is one.
+"""
+
+import json
+import math
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import ray
+import torch
+import transfer_queue as tq
+from tensordict import TensorDict
+from transfer_queue import KVBatchMeta
+from verl.trainer.ppo.core_algos import register_adv_est
+from verl.trainer.ppo.v1 import PPOTrainerSync, register_trainer
+from verl.utils.debug import marked_timer
+from verl.utils.metric import reduce_metrics
+from verl.utils.py_functional import rename_dict
+from verl.workers.rollout.replica import RolloutReplicaRegistry
+
+from agon_verl.config import AgonConfig
+from agon_verl.game.advantages import group_advantages, live_groups
+from agon_verl.game.roles import Roles, roles
+from agon_verl.game.statistics import pair_metrics
+from agon_verl.wire import ADAPTER, pair_of
+from agon_verl.worker import AgonWorker
+
+STREAMS = ("draft", "challenge")  # by the last part of a row's key
+DIRECTIONS = (Roles("A", "B"), Roles("B", "A"))
+
+
+def group_relative(
+    token_level_rewards: torch.Tensor, response_mask: torch.Tensor, index: Sequence[Any], config: Any, **_: Any
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Group-relative advantages of one stream in the form verl's registry asks for: (rows, tokens) twice."""
+    normalize = config.get("norm_adv_by_std_in_grpo", True) if config is not None else True
+    advantages = group_advantages(token_level_rewards.sum(-1), list(index), normalize=normalize)
+    spread = advantages.unsqueeze(-1) * response_mask
+    return spread, spread
+
+
+# One name a stream, so that a run can replace the estimator of either.
+register_adv_est("agon_draft")(group_relative)
+register_adv_est("agon_challenge")(group_relative)
+
+
+@dataclass(frozen=True, slots=True)
+class Stream:
+    """One adapter's rollouts of this step: the rows to learn from, and those of groups without variance."""
+
+    name: str
+    adapter: str
+    live: KVBatchMeta
+    dead: KVBatchMeta
+
+
+@register_trainer("agon")
+class AgonTrainer(PPOTrainerSync):
+    def _build_replay_buffer(self) -> Any:
+        self.game = AgonConfig.read(self.config)
+        self.trainer_mode = "sync"  # verl compares the mode with this string where it means "on policy"
+        replay_buffer = super()._build_replay_buffer()
+        replay_buffer.poll_interval = 0.1  # of 2.0 s, which a short step would spend waiting
+        return replay_buffer
+
+    def _init_resource_pool_mgr(self) -> None:
+        super()._init_resource_pool_mgr()
+        for role in self.role_worker_mapping:
+            self.role_worker_mapping[role] = ray.remote(AgonWorker)
+        RolloutReplicaRegistry.register("vllm", _load_replica)  # in this trainer's process alone
+
+    def on_step_begin(self) -> None:
+        self.agent_loop_manager.roles = roles(self.global_steps, self.game.rotation)
+
+    def _step_once(self, metrics: dict, timing_raw: dict, sample_batch_size: int) -> KVBatchMeta:
+        """Algorithm 1, with the line of it that each call is."""
+        self.timing_raw = timing_raw
+        drafter, challenger = roles(self.global_steps, self.game.rotation)  # 2
+        with marked_timer("gen", timing_raw):
+            batch = self._sample_pairs(metrics, sample_batch_size)  # 3-7, done by the agent loop
+        streams = self._streams(batch, Roles(drafter, challenger), metrics)
+        return _concat([self._train_stream(stream, metrics) for stream in streams])  # 8-10
+
+    def _sample_pairs(self, metrics: dict, sample_batch_size: int) -> KVBatchMeta:
+        self.on_sample_begin()
+        batch, off_policy_metrics = self.replay_buffer.sample(
+            global_steps=self.global_steps, partition_id="train", batch_size=sample_batch_size
+        )
+        metrics.update(off_policy_metrics)
+        self.on_sample_end()
+        return batch
+
+    def _streams(self, batch: KVBatchMeta, who: Roles, metrics: dict) -> list[Stream]:
+        """Split the rows by stream and by whether their group has anything to teach; log what the pairs did."""
+        extras = self._pair_records(batch)
+        pairs = [pair_of(extra) for extra in extras]
+        measured = pair_metrics(pairs)
+        metrics.update(measured)
+        metrics["pair/overlap"] = _overlap(extras)
+        metrics["pair/failed"] = self.config.data.train_batch_size * self.config.actor_rollout_ref.rollout.n - len(
+            pairs
+        )
+        streams = []
+        for index, (name, adapter) in enumerate(zip(STREAMS, who, strict=True)):
+            metrics.update({f"{adapter}/{k}": v for k, v in measured.items() if k.startswith(f"{name}/")})
+            rewards = torch.tensor([getattr(pair, f"{name}_reward") for pair in pairs])
+            alive = live_groups(rewards, [pair.group for pair in pairs])
+            rows = [i for i, key in enumerate(batch.keys) if key.endswith(f"_{index}")]
+            is_live = {i: batch.keys[i].rsplit("_", 2)[0] in alive for i in rows}
+            live = _select(batch, [i for i in rows if is_live[i]])
+            dead = _select(batch, [i for i in rows if not is_live[i]])
+            streams.append(Stream(name, adapter, live, dead))
+        return streams
+
+    def _pair_records(self, batch: KVBatchMeta) -> list[dict[str, Any]]:
+        """What the agent loop left on each challenge: the pair, the attempt shown, when both stages ran."""
+        keys = [key for key in batch.keys if key.endswith("_1")]
+        data = tq.kv_batch_get(keys=keys, partition_id=batch.partition_id, select_fields=["extra_fields"])
+        return list(data["extra_fields"])
+
+    def _train_stream(self, stream: Stream, metrics: dict) -> KVBatchMeta:
+        """Advantages within each group, then the update of the stream's own adapter. Returns all its rows."""
+        _no_advantage(stream.dead)
+        if not stream.live.keys:
+            rates = self.actor_rollout_wg.skip_update(stream.adapter)
+            metrics[f"{stream.adapter}/actor/lr"] = rates[0]
+            return stream.dead
+        own: dict[str, Any] = {}
+        with self._settings_of(stream):
+            batch = self._balance_batch(stream.live, metrics=own)
+            with marked_timer("old_log_prob", self.timing_raw):
+                batch = self._compute_old_log_prob(batch, metrics=own)
+            if self.use_reference_policy:
+                with marked_timer("ref", self.timing_raw):
+                    batch = self._compute_ref_log_prob(batch, metrics=own)
+            with marked_timer("adv", self.timing_raw):
+                batch = self._compute_advantage(batch, metrics=own)  # 8
+            with marked_timer("update_actor", self.timing_raw):
+                batch = self._update_actor(batch, metrics=own)  # 10
+        metrics.update({f"{stream.adapter}/{k}": v for k, v in own.items()})
+        return _concat([batch, stream.dead])
+
+    @contextmanager
+    def _settings_of(self, stream: Stream) -> Iterator[None]:
+        """The config as this stream has it: verl's own methods read these fields, which differ between the streams."""
+        algorithm, rollout = self.config.algorithm, self.config.actor_rollout_ref.rollout
+        before = algorithm.adv_estimator, rollout.temperature
+        algorithm.adv_estimator = f"agon_{stream.name}"
+        if stream.name == "challenge":
+            rollout.temperature = self.game.challenge_sampling.get("temperature", rollout.temperature)
+        groups = len({key.rsplit("_", 2)[0] for key in stream.live.keys})
+        self._mini_batches = math.ceil(groups / self.config.actor_rollout_ref.actor.ppo_mini_batch_size)
+        try:
+            yield
+        finally:
+            algorithm.adv_estimator, rollout.temperature = before
+
+    def _get_required_batch_multiple(self, dp_size: int) -> int:
+        """Rows are filled up to whole mini-batches of the live rows, not of all the rows that were sampled."""
+        actor = self.config.actor_rollout_ref.actor
+        micro = 1 if actor.use_dynamic_bsz else actor.ppo_micro_batch_size_per_gpu
+        return dp_size * self._mini_batches * micro
+
+    def _update_actor(self, batch: KVBatchMeta, metrics: dict) -> KVBatchMeta:
+        """One pass over a stream's live rows. The loss counts the rows that carry loss (`PairEngine.train_batch`)."""
+        actor = self.config.actor_rollout_ref.actor
+        batch.extra_info.update(
+            calculate_entropy=actor.calculate_entropy or actor.entropy_coeff != 0.0,
+            mini_batch_size=len(batch) // self._mini_batches,
+            epochs=actor.ppo_epochs,
+            seed=actor.data_loader_seed,
+            dataloader_kwargs={"shuffle": actor.shuffle},
+            temperature=self.config.actor_rollout_ref.rollout.temperature,
+        )
+        output = self.actor_rollout_wg.update_actor(batch)
+        metrics.update(reduce_metrics(rename_dict(output["metrics"], "actor/")))
+        return batch
+
+    def _log_rollout_data(self, batch: KVBatchMeta, timing_raw: dict, rollout_data_dir: str) -> None:
+        """`trainer.rollout_data_dir`: one line a pair, with what the challenger saw, not verl's one line a row."""
+        keys = sorted(key for key in batch.keys if key.endswith("_1"))
+        keys = [key for challenge in keys for key in (f"{challenge[:-1]}0", challenge)]
+        data = tq.kv_batch_get(
+            keys=keys,
+            partition_id=batch.partition_id,
+            select_fields=["prompts", "responses", "extra_fields", "reward_model", ADAPTER],
+        )
+        texts = {
+            field: [self.tokenizer.decode(ids, skip_special_tokens=True) for ids in data[field].unbind()]
+            for field in ("prompts", "responses")
+        }
+        extras, adapters, gold = list(data["extra_fields"]), list(data[ADAPTER]), list(data["reward_model"])
+        records = [
+            {
+                "uid": keys[b].rsplit("_", 2)[0],
+                "step": self.global_steps,
+                "drafter": adapters[a],
+                "challenger": adapters[b],
+                "problem": texts["prompts"][a],
+                "ground_truth": gold[b]["ground_truth"],
+                "draft": texts["responses"][a],
+                "attempt": extras[b]["attempt"],
+                "challenge": texts["responses"][b],
+                "pair": extras[b]["pair"],
+                "draft_span": extras[b]["draft_span"],
+                "challenge_span": extras[b]["span"],
+            }
+            for a, b in zip(range(0, len(keys), 2), range(1, len(keys), 2), strict=True)
+        ]
+        path = Path(rollout_data_dir) / f"{self.global_steps}.jsonl"
+        self._dump_futures.append(self._dump_executor.submit(_write_jsonl, path, records))
+
+    def _validate(self) -> dict[str, float]:
+        """The cascade in both directions. Its first stage is each adapter alone, on the plain prompt."""
+        metrics: dict[str, float] = {}
+        for self.agent_loop_manager.roles in DIRECTIONS:
+            metrics.update(super()._validate())
+        return metrics
+
+    def _val_metrics_update(
+        self,
+        data_sources: list[str],
+        sample_uids: list[str],
+        reward_extra_infos_dict: dict[str, list],
+        sample_turns: list,
+        expected_acc_counts: dict[tuple[str, str], int] | None = None,
+    ) -> dict[str, float]:
+        """verl's statistics under names that say whose they are: `val-core/<data source>/A_to_B/acc/mean@1`."""
+        drafter, challenger = self.agent_loop_manager.roles
+        cascade = dict(reward_extra_infos_dict)
+        right = cascade.pop("draft_acc")
+        alone = {"reward": right, "acc": right}
+        metrics: dict[str, float] = {}
+        for label, values in ((f"{drafter}_to_{challenger}", cascade), (f"{drafter}_alone", alone)):
+            counts = {(f"{source}/{label}", uid): n for (source, uid), n in (expected_acc_counts or {}).items()}
+            sources = [f"{source}/{label}" for source in data_sources]
+            metrics.update(super()._val_metrics_update(sources, sample_uids, values, [], expected_acc_counts=counts))
+        return metrics
+
+
+def _load_replica() -> type:
+    from agon_verl.rollout.server import AgonReplica
+
+    return AgonReplica
+
+
+def _overlap(extras: Sequence[dict[str, Any]]) -> float:
+    """The share of challenges begun before the step's last draft ended; a barrier between the stages makes it 0."""
+    last_draft = max(extra["draft_span"][1] for extra in extras)
+    return sum(extra["span"][0] < last_draft for extra in extras) / len(extras)
+
+
+def _select(batch: KVBatchMeta, rows: Sequence[int]) -> KVBatchMeta:
+    return KVBatchMeta(
+        partition_id=batch.partition_id, keys=[batch.keys[i] for i in rows], tags=[batch.tags[i] for i in rows]
+    )
+
+
+def _concat(batches: Sequence[KVBatchMeta]) -> KVBatchMeta:
+    return KVBatchMeta(
+        partition_id=batches[0].partition_id,
+        keys=[key for batch in batches for key in batch.keys],
+        tags=[tag for batch in batches for tag in batch.tags],
+    )
+
+
+def _no_advantage(batch: KVBatchMeta) -> None:
+    """Zeros where verl's metrics look for the advantages of every row."""
+    if not batch.keys:
+        return
+    zeros = torch.nested.as_nested_tensor([torch.zeros(tag["response_len"]) for tag in batch.tags], layout=torch.jagged)
+    fields = TensorDict({"advantages": zeros, "returns": zeros.clone()}, batch_size=len(batch.keys))
+    tq.kv_batch_put(keys=batch.keys, partition_id=batch.partition_id, fields=fields)
+
+
+def _write_jsonl(path: Path, records: Sequence[dict[str, Any]]) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("".join(json.dumps(record, ensure_ascii=False, default=str) + "\n" for record in records))

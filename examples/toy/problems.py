@@ -1,0 +1,86 @@
+"""Word problems with one sum each, their exact answers, and splits that share no sum.
+
+Numbers have two or three digits, so that the only thing to get right is the working in columns: the carries of an
+addition and the borrows of a subtraction. The toy model is made unreliable exactly there (`traces.py`).
+"""
+
+import random
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass
+
+DATA_SOURCE = "toy/arithmetic"
+NAMES = ("Ann", "Ben", "Eva", "Leo", "Mia", "Tom")
+THINGS = ("apples", "books", "cards", "coins", "pens", "shells")
+GAINS = ("buys", "finds", "gets")
+LOSSES = ("loses", "sells", "uses")
+
+
+@dataclass(frozen=True)
+class Problem:
+    """`a + b` or `a - b` in a story; `text` is what the model reads."""
+
+    a: int
+    sign: str
+    b: int
+    text: str
+
+    @property
+    def key(self) -> tuple[int, str, int]:
+        """What makes two problems the same sum, whatever the story around it."""
+        return (self.a, self.sign, self.b)
+
+    @property
+    def answer(self) -> int:
+        return self.a + self.b if self.sign == "+" else self.a - self.b
+
+
+def has_trouble(a: int, sign: str, b: int) -> bool:
+    """Whether the ones column already needs a carry or a borrow."""
+    return a % 10 + b % 10 > 9 if sign == "+" else a % 10 < b % 10
+
+
+def draw(rng: random.Random) -> Problem:
+    """One random problem. Of those whose ones need no carry or borrow, most are thrown back: they teach nothing."""
+    while True:
+        low, high = rng.choice(((11, 99), (101, 999)))
+        a, b = rng.randint(low, high), rng.randint(low, high)
+        sign = rng.choice("+-")
+        if sign == "-" and a - b < low:
+            continue
+        if has_trouble(a, sign, b) or rng.random() < 0.1:
+            return Problem(a, sign, b, _story(rng, a, sign, b))
+
+
+def _story(rng: random.Random, a: int, sign: str, b: int) -> str:
+    name, things = rng.choice(NAMES), rng.choice(THINGS)
+    change = f"{rng.choice(GAINS)} {b} more" if sign == "+" else f"{rng.choice(LOSSES)} {b}"
+    return f"{name} has {a} {things} and {change}. How many {things} does {name} have now?"
+
+
+def stream(rng: random.Random, exclude: Collection[tuple[int, str, int]] = ()) -> Iterator[Problem]:
+    """Endless problems, none of them in `exclude`; a sum may come back with another story."""
+    while True:
+        problem = draw(rng)
+        if problem.key not in exclude:
+            yield problem
+
+
+def distinct(rng: random.Random, count: int, exclude: Collection[tuple[int, str, int]] = ()) -> list[Problem]:
+    """`count` problems with different sums, none of them in `exclude`."""
+    found: dict[tuple[int, str, int], Problem] = {}
+    problems = stream(rng, exclude)
+    while len(found) < count:
+        problem = next(problems)
+        found.setdefault(problem.key, problem)
+    return list(found.values())
+
+
+def row(problem: Problem, index: int, split: str) -> dict:
+    """A row of verl's parquet format."""
+    return {
+        "data_source": DATA_SOURCE,
+        "prompt": [{"role": "user", "content": problem.text}],
+        "ability": "math",
+        "reward_model": {"style": "rule", "ground_truth": str(problem.answer)},
+        "extra_info": {"index": index, "split": split},
+    }

