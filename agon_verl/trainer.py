@@ -33,6 +33,7 @@ from agon_verl.config import AgonConfig
 from agon_verl.game.advantages import group_advantages, live_groups
 from agon_verl.game.roles import Roles, roles
 from agon_verl.game.statistics import pair_metrics
+from agon_verl.preflight import check_settings
 from agon_verl.wire import ADAPTER, pair_of
 from agon_verl.worker import AgonWorker
 
@@ -68,6 +69,7 @@ class Stream:
 @register_trainer("agon")
 class AgonTrainer(PPOTrainerSync):
     def _build_replay_buffer(self) -> Any:
+        check_settings(self.config)
         self.game = AgonConfig.read(self.config)
         self.trainer_mode = "sync"  # verl compares the mode with this string where it means "on policy"
         replay_buffer = super()._build_replay_buffer()
@@ -171,6 +173,12 @@ class AgonTrainer(PPOTrainerSync):
         actor = self.config.actor_rollout_ref.actor
         micro = 1 if actor.use_dynamic_bsz else actor.ppo_micro_batch_size_per_gpu
         return dp_size * self._mini_batches * micro
+
+    def _balance_batch(self, batch: KVBatchMeta, metrics: dict, **kwargs: Any) -> KVBatchMeta:
+        """Rows in order of length, for a micro-batch is padded to its longest row. Several mini-batches stay mixed."""
+        if self._mini_batches == 1:
+            batch = _select(batch, sorted(range(len(batch.keys)), key=lambda row: batch.tags[row]["seq_len"]))
+        return super()._balance_batch(batch, metrics, **kwargs)
 
     def _update_actor(self, batch: KVBatchMeta, metrics: dict) -> KVBatchMeta:
         """One pass over a stream's live rows. The loss counts the rows that carry loss (`PairEngine.train_batch`)."""

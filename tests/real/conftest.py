@@ -1,0 +1,15 @@
+from pathlib import Path
+
+import pytest
+
+from tests.real.tiny import make_data, make_model
+
+
+@pytest.fixture(scope="session")
+def tiny(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with `model/`, `train.parquet` (64 problems) and `val.parquet` (8)."""
+    folder = tmp_path_factory.mktemp("tiny")
+    make_model(folder / "model")
+    make_data(folder / "train.parquet", 64)
+    make_data(folder / "val.parquet", 8)
+    return folder

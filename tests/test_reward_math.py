@@ -1,0 +1,126 @@
+import asyncio
+import time
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from reward_fns.math_answer import compute_score, same_answer
+
+KEYS = {"score", "acc", "format", "pred", "verdict"}
+
+
+def score(completion: str, truth="5", **kwargs) -> dict:
+    return asyncio.run(compute_score("test", completion, truth, **kwargs))
+
+
+@pytest.mark.parametrize(
+    ("completion", "expected"),
+    [
+        ("<think>r</think>Add.<answer>5</answer>", (2.5, 1.0, 1.0, "5", "correct")),
+        ("<think>r</think>Add.<answer>6</answer>", (0.5, 0.0, 1.0, "6", "wrong")),
+        (r"<think>r</think>Add: \boxed{5}", (2.0, 1.0, 0.0, "5", "correct")),
+        (r"\boxed{5}", (2.0, 1.0, 0.0, "5", "correct")),
+        ("<think>r</think>It is 5.", (0.0, 0.0, 0.0, "", "no_answer")),
+        ("<think>r", (0.0, 0.0, 0.0, "", "no_answer")),
+        ("", (0.0, 0.0, 0.0, "", "no_answer")),
+    ],
+)
+def test_scores_by_hand(completion, expected):
+    found = score(completion)
+    assert (found["score"], found["acc"], found["format"], found["pred"], found["verdict"]) == expected
+
+
+@given(st.text(max_size=50))
+def test_the_keys_and_types_are_always_the_same(completion):
+    found = score(completion)
+    assert set(found) == KEYS
+    assert [type(found[key]) for key in ("score", "acc", "format", "pred", "verdict")] == [
+        float,
+        float,
+        float,
+        str,
+        str,
+    ]
+
+
+def test_the_format_weight():
+    assert score("<think>r</think><answer>5</answer>", format_weight=0.1)["score"] == 2.1
+
+
+@pytest.mark.parametrize("inside", ["<answer>5</answer>", r"\boxed{5}"])
+@pytest.mark.parametrize(
+    "completion",
+    [
+        "<think>{}</think>",
+        "<think>{}</think>I do not know.",
+        "{}</think>I do not know.",
+        "<think>{}",
+        "<think>r</think>s</think>{}</think>I do not know.",
+        "<think>{}</think><answer>6</answer>",
+        "<think>r</think>Hmm.<think>{}",
+        "<think>{}</think><answer>",
+    ],
+)
+def test_an_answer_inside_the_reasoning_is_never_graded(inside, completion):
+    assert score(completion.replace("{}", inside))["acc"] == 0.0
+
+
+def test_a_template_that_opens_the_reasoning():
+    """The prompt is out of sight: without being told, a completion cut off inside its reasoning looks like an answer."""
+    assert score(r"maybe \boxed{5}, or", opened=True)["verdict"] == "no_answer"
+    assert score(r"maybe \boxed{5}, or")["acc"] == 1.0
+
+
+@pytest.mark.parametrize("guesses", ["4, 5, 6", "5 or 6", "4 5", "5=6", "5 (or 6)", "x = 5"])
+def test_a_list_of_guesses_is_wrong(guesses):
+    assert score(f"<think>r</think><answer>{guesses}</answer>")["verdict"] == "wrong"
+
+
+@pytest.mark.parametrize(
+    ("answer", "reference"),
+    [
+        ("5", "5"), (" 5\n", "5"), ("$5$", "5"), ("$5.$", "5"), ("$5$.", "5"), (r"\$5", "5"), ("5.", "5"), ("+5", "5"),
+        ("5.0", "5"), ("05", "5"), ("0.50", ".5"), ("1/2", "0.5"), ("2/4", "1/2"), ("-1/2", "-0.5"), ("-0", "0"),
+        ("1,234", "1234"), ("1,234,567.50", "1234567.5"), ("$1,000$", "1000"),
+        ("0.1", "1/10"),  # exact: in floating point 0.1 is not 1/10
+        (r"\frac{1}{2}", r"\frac{1}{2}"), ("(1, 2)", "(1, 2)"), ("Evelyn", "Evelyn."), ("x+1", "$x+1$"),
+    ],
+)  # fmt: skip
+def test_the_same_answer(answer, reference):
+    assert same_answer(answer, reference) and same_answer(reference, answer)
+
+
+@pytest.mark.parametrize(
+    ("answer", "reference"),
+    [
+        ("5", "6"), ("-5", "5"), ("5", "5x"), ("1,23", "123"), ("1234,567", "1234567"), ("(1,200)", "(1200)"),
+        ("0.3333333333333333", "1/3"), ("5e0", "5"), ("5 0", "50"), ("5$0", "50"), ("1/0", "0"), ("٥", "5"),
+        ("nan", "5"), ("inf", "5"), ("1=2=3", "3"), ("11_2", "11"), ("1/2004", "1/2006"), ("", "5"),
+        (r"\frac{1}{2}", "0.5"),  # a wrong reject, by design
+    ],
+)  # fmt: skip
+def test_different_answers(answer, reference):
+    assert not same_answer(answer, reference) and not same_answer(reference, answer)
+
+
+@given(st.integers(-(10**12), 10**12))
+def test_an_integer_however_written(n):
+    for written in (f"{n}", f"{n:,}", f"${n}$", f"{n}.0", f"{2 * n}/2", f"{n}."):
+        assert same_answer(written, str(n))
+    assert not same_answer(str(n + 1), str(n))
+
+
+@pytest.mark.parametrize(
+    "answer", ["9" * 100_000, "1e999999999", "1/" + "9" * 100_000, "0." + "1" * 100_000, "9**9**9"]
+)
+def test_no_answer_stalls_or_crashes_the_verifier(answer):
+    began = time.perf_counter()
+    assert score(f"<answer>{answer}</answer>")["verdict"] == "wrong"
+    assert time.perf_counter() - began < 2
+
+
+def test_a_numeric_reference_and_a_blank_one():
+    assert score("<answer>5</answer>", truth=5)["acc"] == 1.0
+    with pytest.raises(ValueError, match="'test' problem is blank"):
+        score("<answer>5</answer>", truth=" ")
