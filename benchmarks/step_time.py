@@ -91,7 +91,9 @@ def commands(args: argparse.Namespace) -> dict[str, list[str]]:
         *shared(args),
     ]
     agon = ["+recipe=agon", f"actor_rollout_ref.rollout.n={args.n}", *shared(args)]
-    return {name: [*run, *(on_cpu() if args.device == "cpu" else [])] for name, run in (("stock", stock), ("agon", agon))}
+    return {
+        name: [*run, *(on_cpu() if args.device == "cpu" else [])] for name, run in (("stock", stock), ("agon", agon))
+    }
 
 
 def run(name: str, overrides: list[str], out: Path) -> Path:
@@ -134,7 +136,9 @@ def main() -> None:
     parser.add_argument("--response-length", type=int, default=256)
     parser.add_argument("--micro-batch", type=int, default=64)
     parser.add_argument("--out", type=Path, default=Path("outputs/step_time"))
-    parser.add_argument("--only", choices=("stock", "agon"), help="run one of the two, and show the table from what is there")
+    parser.add_argument(
+        "--only", choices=("stock", "agon"), help="run one of the two, and show the table from what is there"
+    )
     args = parser.parse_args()
     out = args.out.absolute()
     out.mkdir(parents=True, exist_ok=True)

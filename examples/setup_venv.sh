@@ -49,7 +49,9 @@ usable() {
 pip_install() {
   "$venv/bin/python" -m pip install --no-deps --no-build-isolation --progress-bar off "$@" 2>&1 | tee "$log" |
     awk -v total="$total" '
-      /^ *(Collecting|Processing|Requirement already satisfied:) / && ++n % 40 == 0 { print "  " n " of " total " packages"; fflush() }
+      /^ *(Collecting|Processing|Requirement already satisfied:) / && ++n % 40 == 0 {
+        print "  " n " of " total " packages"; fflush()
+      }
       /^Installing collected packages/ && n > 40 { print "  writing them to .venv"; fflush() }'
 }
 

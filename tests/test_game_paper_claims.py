@@ -1,4 +1,4 @@
-"""What section 3.4 claims of the stacks under group standardization: held to the letter, and measured where it is loose.
+"""What section 3.4 claims of the stacks under group standardization, held to the letter; measured where it is loose.
 
 c(b), c(a) and phi(b) of a group of N are given as lists; everything is in float64.
 """
@@ -58,8 +58,8 @@ def test_epsilon_is_all_that_is_left_of_the_bonus_then():
     assert torch.equal(advantages("adv", b, [1] * 8), advantages("coop", b, [1] * 8))  # no bonus to pay
 
 
-# Loose: the claim passes over phi. Where format varies inside the group, 2c -> 3c changes the weight of correctness against
-# format, so the advantages are not identical: a shared opponent that failed makes format count less.
+# Loose: the claim passes over phi. Where format varies inside the group, 2c -> 3c changes the weight of correctness
+# against format, so the advantages are not identical: a shared opponent that failed makes format count less.
 
 
 def test_a_shared_opponent_is_not_inert_when_format_varies():
@@ -120,22 +120,22 @@ def test_adv_pushes_correct_completions_down_in_a_group_that_is_all_right():
 
 
 def test_the_margin_rewards_failing_together_with_the_draft():
-    """All wrong, drafts right but for the first: margin pays 0 -1 -1 -1, so a failure is reinforced. adv drops the group."""
+    """All wrong, the first draft too: margin pays 0 -1 -1 -1 and reinforces that failure. adv drops the group."""
     b, a = [0, 0, 0, 0], [0, 1, 1, 1]
     assert live_groups(rewards("adv", b, a), "xxxx") == set()
     assert advantages("margin", b, a).tolist() == pytest.approx([1.5, -0.5, -0.5, -0.5], abs=1e-5)
 
 
 def test_the_tiebreak_pushes_the_longer_correct_completions_down():
-    """The paper: it "never directly penalizes correctness". After standardization it does: rewards 2.5 2 2 2, format aside."""
+    """Loose: it "never directly penalizes correctness", but standardization does: rewards 2.5 2 2 2, format aside."""
     b, a, lengths = [1, 1, 1, 1], [1, 1, 1, 1], [(90, 100), (110, 100), (120, 100), (130, 100)]
     found = advantages("adv", b, a, lengths=lengths, tiebreak_weight=0.5)
     assert found.tolist() == pytest.approx([1.5, -0.5, -0.5, -0.5], abs=1e-5)
 
 
-# Claim: the margin has the expected gradient of coop, "exactly in the unnormalized objective; up to the nonlinearity of group
-# standardization after it". Enumerated over all outcomes of a challenger that is right with one probability when its
-# draft is right and another when it is wrong, each with its own logit; the gradient of log p is then b - p.
+# Claim: the margin has the expected gradient of coop, exactly without standardization, up to its nonlinearity with it.
+# Enumerated over all outcomes of a challenger that is right with one probability when its draft is right and another
+# when it is wrong, each with its own logit; the gradient of log p is then b - p.
 
 
 def expected_gradient(stack: str, right: float, wrong: float, *, normalize: bool) -> tuple[float, float]:
@@ -152,7 +152,7 @@ def expected_gradient(stack: str, right: float, wrong: float, *, normalize: bool
 
 @pytest.mark.parametrize(("right", "wrong"), [(0.8, 0.2), (0.9, 0.5), (0.6, 0.1)])
 def test_unnormalized_the_margin_is_coop_and_adv_tilts_by_half(right, wrong):
-    """Each context gives 2 rollouts (1 - 1/N) k p (1 - p), with k = dR/dc(b): 2 for coop, 3 for margin, 2 or 3 for adv."""
+    """Each context gives 2 (1 - 1/N) k p (1 - p), with k = dR/dc(b): 2 for coop, 3 for margin, 2 or 3 for adv."""
     coop, adv, margin = (expected_gradient(s, right, wrong, normalize=False) for s in ("coop", "adv", "margin"))
     assert coop == pytest.approx((3 * right * (1 - right), 3 * wrong * (1 - wrong)))
     assert margin == pytest.approx((1.5 * coop[0], 1.5 * coop[1]))

@@ -100,7 +100,7 @@ def test_a_whole_summary():
         ("Sort:\n```\na.sort()\n```\nAll:\n```\nprint(5)\n```", f"Sort:\n```\na.sort()\n```\nAll:\n{PROGRAM}"),
         ("```\nprint(5)\n```\nthat is\n```py\nprint( 5 )\n```", f"{PROGRAM}\nthat is\n{PROGRAM}"),
         ("Add.\n<answer>```python\nprint(5)\n```</answer>", f"Add.\n\n{PROGRAM}"),
-        ("```\nx\n```\n<answer>print(5)</answer>", f"```\nx\n```\n\n{PROGRAM}"),
+        ("```\nx\n```\nso\n<answer>print(5)</answer>", f"{PROGRAM}\nso\n\n{PROGRAM}"),  # the last block is graded
         ("```\nprint(5)\n```\nso\n<answer>```\nprint(5)\n```</answer>", f"{PROGRAM}\nso\n\n{PROGRAM}"),
         ("Add.\n<answer>print(5)", f"Add.\n\n{PROGRAM}"),
         ("<answer>5</answer>then prose", f"{PROGRAM}\nthen prose"),
@@ -112,10 +112,10 @@ def test_programs(summary, shown):
 
 
 PIECES = [
-    "\\boxed{", "\\boxed{5}", "\\fbox{5}", "\\boxed 5", "{", "}", "\\", "\\\\", "<answer>", "</answer>", "<ANSWER", "</",
-    "The answer is ", "Answer:", "**Final Answer**\n", "So 5 is the final answer. ", "answer to ", "final value ", "#### 5",
-    "#### x\n", "```", "```py\nx\n```\n", "\n", "\n\n", " ", ". ", "! ", "?", ":", "=", "$", "*", "5", "a", "Foo ", W,
-    W + "\n", "\r",
+    "\\boxed{", "\\boxed{5}", "\\fbox{5}", "\\boxed 5", "{", "}", "\\", "\\\\", "<answer>", "</answer>", "<ANSWER",
+    "</", "The answer is ", "Answer:", "**Final Answer**\n", "So 5 is the final answer. ", "answer to ", "final value ",
+    "#### 5", "#### x\n", "```", "```py\nx\n```\n", "\n", "\n\n", " ", ". ", "! ", "?", ":", "=", "$", "*", "5", "a",
+    "Foo ", W, W + "\n", "\r",
 ]  # fmt: skip
 summaries = st.one_of(st.text(max_size=60), st.lists(st.sampled_from(PIECES), max_size=14).map("".join))
 

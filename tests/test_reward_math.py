@@ -67,7 +67,7 @@ def test_an_answer_inside_the_reasoning_is_never_graded(inside, completion):
 
 
 def test_a_template_that_opens_the_reasoning():
-    """The prompt is out of sight: without being told, a completion cut off inside its reasoning looks like an answer."""
+    """The prompt is out of sight: unless told, a completion cut off inside its reasoning looks like an answer."""
     assert score(r"maybe \boxed{5}, or", opened=True)["verdict"] == "no_answer"
     assert score(r"maybe \boxed{5}, or")["acc"] == 1.0
 

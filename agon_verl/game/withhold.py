@@ -89,7 +89,7 @@ def fit(text: str, budget: int, count: Callable[[str], int]) -> tuple[str, bool]
         return "", bool(text)
     if count(text) <= budget:
         return text, False
-    words = [word.end() for word in re.finditer(r"\S+", text)]
+    words = [word.end() for word in re.finditer(r"[^\s。！？]*+[。！？]++|[^\s。！？]++", text)]
     kept = _longest(text, words, budget, count)
     sentences = [
         end.start() for end in re.finditer(r"(?<=[.!?。！？])(?=\s)|(?<=[。！？])|(?<=\S)\s*\n", text[: kept + 1])

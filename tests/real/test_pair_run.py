@@ -125,7 +125,12 @@ def gap_is_fine(gap: float, stock: Run) -> bool:
 
 
 def test_rollouts_come_from_the_intended_adapter(pair: Run, stock: Run) -> None:
-    gaps = [step[f"{a}/training/rollout_probs_diff_mean"] for step in pair.steps for a in "AB" if f"{a}/actor/entropy" in step]
+    gaps = [
+        step[f"{a}/training/rollout_probs_diff_mean"]
+        for step in pair.steps
+        for a in "AB"
+        if f"{a}/actor/entropy" in step
+    ]
     assert len(gaps) == 2 * STEPS - 1
     assert all(gap_is_fine(gap, stock) for gap in gaps), (gaps, stock.steps)
 
