@@ -2,10 +2,10 @@
 
     python benchmarks/step_time.py --model MODEL --data DATA.parquet [--device cuda] [--steps 12] [--n 8] [--prompts 32]
 
-Both run in one command on one machine, one after the other, with the same model, data, caps, batch settings and reward, and
-nothing differs but the recipe. The reward is a coin (`coin_reward.py`): it makes nearly every group live, the worst case
-for Agon, which skips the groups that teach nothing while stock verl trains on them. The first steps warm up and are left
-out; the table has medians with the range, from verl's own timers.
+Both run in one command on one machine, one after the other, with the same model, data, caps, batch settings and reward,
+and nothing differs but the recipe. The reward is a coin (`coin_reward.py`): it makes nearly every group live, the worst
+case for Agon, which skips the groups that teach nothing while stock verl trains on them. The first steps warm up and
+are left out; the table has medians with the range, from verl's own timers.
 """
 
 import argparse
@@ -63,6 +63,7 @@ def shared(args: argparse.Namespace) -> list[str]:
         "trainer.test_freq=-1",
         "trainer.save_freq=-1",
         "trainer.resume_mode=disable",
+        *args.overrides,
     ]
 
 
@@ -135,6 +136,7 @@ def main() -> None:
     parser.add_argument("--prompt-length", type=int, default=512)
     parser.add_argument("--response-length", type=int, default=256)
     parser.add_argument("--micro-batch", type=int, default=64)
+    parser.add_argument("overrides", nargs="*", help="further settings for both runs, as verl's command takes them")
     parser.add_argument("--out", type=Path, default=Path("outputs/step_time"))
     parser.add_argument(
         "--only", choices=("stock", "agon"), help="run one of the two, and show the table from what is there"

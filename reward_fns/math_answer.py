@@ -7,8 +7,9 @@ text: it equals itself and not 0.5. So the verifier leaves a policy no wrong acc
 rejects: use it where references are numbers.
 
 The answer is read from what follows the reasoning, so nothing the policy writes inside its reasoning can be graded.
-The one thing a reward function cannot see is the prompt: with a chat template that opens the reasoning block there,
-set `opened=True`, or a completion cut off inside its reasoning is taken for one that has none.
+The one thing a reward function cannot see is the prompt, where a chat template may have opened the reasoning block; a
+completion cut off inside its reasoning then looks like one that has none. Agon's rollout says so in `extra_info`; under
+another trainer set `opened=True` (`reward.custom_reward_function.reward_kwargs.opened`) for such a template.
 """
 
 import re
@@ -17,6 +18,7 @@ from typing import Any
 
 from agon_verl.game.rewards import Outcome, standalone_reward
 from agon_verl.game.transcript import read
+from reward_fns import OPENED
 
 _NUMBER = re.compile(r"-?(?:(?:\d{1,3}(?:,\d{3})+|\d+)(?:\.\d+)?|\.\d+)(?:/\d+)?", re.ASCII)
 _LONGEST_NUMBER = 300  # characters: with no exponent in `_NUMBER` either, no answer can stall the verifier
@@ -36,7 +38,7 @@ async def compute_score(
     reference = str(ground_truth)
     if not reference.strip():
         raise ValueError(f"ground_truth of a {data_source!r} problem is blank: give every row a reference answer")
-    transcript = read(solution_str, opened=opened)
+    transcript = read(solution_str, opened=bool((extra_info or {}).get(OPENED, opened)))
     if transcript.answer is None:
         verdict = "no_answer"
     else:

@@ -124,3 +124,11 @@ def test_a_numeric_reference_and_a_blank_one():
     assert score("<answer>5</answer>", truth=5)["acc"] == 1.0
     with pytest.raises(ValueError, match="'test' problem is blank"):
         score("<answer>5</answer>", truth=" ")
+
+
+def test_the_rollout_says_that_the_template_opened_the_reasoning() -> None:
+    cut_off = r"Perhaps \boxed{4}, but wait"
+    graded = asyncio.run(compute_score("toy", cut_off, "4"))
+    assert graded["verdict"] == "correct"  # without a word from the rollout, this is a model that writes no reasoning
+    told = asyncio.run(compute_score("toy", cut_off, "4", extra_info={"reasoning_opened": True}))
+    assert told["verdict"] == "no_answer"

@@ -35,6 +35,7 @@ def challenge_messages(messages: Sequence[Mapping[str, Any]], summary: str | Non
             f"only text prompts can be challenged, but the problem's content is a {type(problem).__name__}"
         )
     attempt = summary.strip() if summary and summary.strip() else NO_SUMMARY
+    attempt = attempt.replace("</attempt>", "</ attempt>")  # an opponent cannot speak from outside its block
     # Not str.format: problems and attempts are full of braces.
     head, tail = CHALLENGE.split("{attempt}")
     content = head.replace("{problem}", problem) + attempt + tail

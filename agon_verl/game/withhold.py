@@ -101,11 +101,10 @@ def fit(text: str, budget: int, count: Callable[[str], int]) -> tuple[str, bool]
 def _longest(text: str, ends: list[int], budget: int, count: Callable[[str], int]) -> int:
     """The last of `ends` at which `text` can be cut to fit, 0 if there is none.
 
-    A longer prefix can be a token shorter where the tokenizer merges across the cut, hence the check after the search.
+    A longer prefix can be a token shorter, where the tokenizer merges across the cut. The search may then settle for
+    less than the most that fits, never for more: it returns a cut that it has counted.
     """
     fitting = bisect_right(ends, budget, key=lambda end: count(text[:end]))
-    while fitting and count(text[: ends[fitting - 1]]) > budget:
-        fitting -= 1
     return ends[fitting - 1] if fitting else 0
 
 

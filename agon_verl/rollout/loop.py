@@ -25,6 +25,7 @@ from agon_verl.game.roles import Roles
 from agon_verl.game.statistics import Pair
 from agon_verl.game.withhold import fit, leaks, withhold_answer
 from agon_verl.wire import ADAPTER
+from reward_fns import OPENED
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,20 +95,24 @@ class AgonAgentLoop(SingleTurnAgentLoop):
         started = time.time()
         output = await super().run(dict(sampling), **{**kwargs, "raw_prompt": messages})
         output.extra_fields["span"] = (started, time.time())
+        # Extra fields reach the reward function in `extra_info`: it sees a completion, never its prompt.
+        output.extra_fields[OPENED] = self._opens_reasoning(output.prompt_ids)
         return PairOutput(**dict(output))
 
     def _attempt(self, problem: list[dict[str, Any]], draft: PairOutput) -> Attempt:
         """The draft as the challenger may see it: its summary, without the answer, short enough for the prompt."""
-        tags = self.game.reasoning_tags
-        opened = self.tokenizer.decode(draft.prompt_ids[-16:]).rstrip().endswith(tags[0])
         completion = self.tokenizer.decode(draft.response_ids, skip_special_tokens=True)
-        read = transcript.read(completion, opened=opened, tags=tags)
+        read = transcript.read(completion, opened=draft.extra_fields[OPENED], tags=self.game.reasoning_tags)
         if read.summary is None:
             return Attempt(shown=None, tokens=0, leaked=False, cut=False)
         withheld = withhold_answer(read.summary, self.game.domain)
         shown, cut = self._fit(problem, withheld)
         answer = transcript.final_program(read.summary) if self.game.domain == "code" else read.answer
         return Attempt(shown, self._count(shown), leaks(shown, answer, self.game.domain), cut)
+
+    def _opens_reasoning(self, prompt_ids: list[int]) -> bool:
+        """Whether the chat template has opened the reasoning block at the end of the prompt."""
+        return self.tokenizer.decode(prompt_ids[-16:]).rstrip().endswith(self.game.reasoning_tags[0])
 
     def _fit(self, problem: list[dict[str, Any]], summary: str) -> tuple[str, bool]:
         """Cut the summary where the challenger's prompt would outgrow `rollout.prompt_length`."""
