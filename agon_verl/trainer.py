@@ -110,9 +110,8 @@ class AgonTrainer(PPOTrainerSync):
         measured = pair_metrics(pairs)
         metrics.update(measured)
         metrics["pair/overlap"] = _overlap(extras)
-        metrics["pair/failed"] = self.config.data.train_batch_size * self.config.actor_rollout_ref.rollout.n - len(
-            pairs
-        )
+        groups, n = self.config.data.train_batch_size, self.config.actor_rollout_ref.rollout.n
+        metrics["pair/failed"] = groups * n - len(pairs)
         streams = []
         for index, (name, adapter) in enumerate(zip(STREAMS, who, strict=True)):
             metrics.update({f"{adapter}/{k}": v for k, v in measured.items() if k.startswith(f"{name}/")})
@@ -170,8 +169,10 @@ class AgonTrainer(PPOTrainerSync):
 
     def _get_required_batch_multiple(self, dp_size: int) -> int:
         """Rows are filled up to whole mini-batches of the live rows, not of all the rows that were sampled."""
-        actor = self.config.actor_rollout_ref.actor
-        micro = 1 if actor.use_dynamic_bsz else actor.ppo_micro_batch_size_per_gpu
+        actor, rollout = self.config.actor_rollout_ref.actor, self.config.actor_rollout_ref.rollout
+        micro = 1
+        if not actor.use_dynamic_bsz:
+            micro = math.lcm(actor.ppo_micro_batch_size_per_gpu, rollout.log_prob_micro_batch_size_per_gpu)
         return dp_size * self._mini_batches * micro
 
     def _balance_batch(self, batch: KVBatchMeta, metrics: dict, **kwargs: Any) -> KVBatchMeta:
