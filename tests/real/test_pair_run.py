@@ -62,6 +62,7 @@ def stock(tiny: Path, tmp_path_factory: pytest.TempPathFactory) -> Run:
         "algorithm.adv_estimator=grpo",
         "actor_rollout_ref.rollout.agent.default_agent_loop=single_turn_agent",
         "actor_rollout_ref.rollout.agent.agent_loop_manager_class=null",
+        "actor_rollout_ref.actor.optim.lr_scheduler_type=constant",
         "actor_rollout_ref.actor.optim.lr=0.01",
         "trainer.total_training_steps=2",
         "trainer.val_before_train=false",
