@@ -1,8 +1,4 @@
-"""The toy model's tokenizer: a byte-pair encoding trained on its corpus, one token a digit.
-
-Long stretches without a digit (the challenger's instructions, the same in every prompt) stay whole before merging, so
-that each ends up as one token and a challenge costs little more to read than its attempt.
-"""
+"""The toy model's tokenizer: a byte-pair encoding trained on its corpus, one token a digit."""
 
 from collections.abc import Iterable
 
@@ -12,6 +8,8 @@ from transformers import PreTrainedTokenizerFast
 PAD, START, END = "<|pad|>", "<|im_start|>", "<|im_end|>"
 # Not special, so that decoding without special tokens, which is what rewards read, keeps them.
 TAGS = ("<think>", "</think>", "<answer>", "</answer>", "<attempt>", "</attempt>")
+# A digit; a long stretch without one (the challenger's instructions, the same in every prompt, end up as one token
+# each); a bracketed marker; a word or a sign with the space behind it; white space.
 PIECES = r"\d|[^\d\n<>]{60,}|\[[a-z ]+\]|[A-Za-z']+ ?|[^\w\s] ?|\n+| "
 CHAT = (
     "{% for m in messages %}{{ '<|im_start|>' + m['role'] + '\n' + m['content'] + '<|im_end|>\n' }}{% endfor %}"
@@ -19,15 +17,12 @@ CHAT = (
 )
 
 
-def train_tokenizer(texts: Iterable[str], vocab_size: int) -> PreTrainedTokenizerFast:
-    """A tokenizer in Hugging Face's form, with a ChatML template. `texts` must hold challenges and completions."""
+def train_tokenizer(texts: Iterable[str], vocab_size: int = 1024) -> PreTrainedTokenizerFast:
+    """A tokenizer in Hugging Face's form with a ChatML template. Merging stops early when every piece is one token."""
     tokenizer = Tokenizer(models.BPE())
-    tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
-        [
-            pre_tokenizers.Split(Regex(PIECES), "isolated"),
-            pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False),
-        ]
-    )
+    split = pre_tokenizers.Split(Regex(PIECES), "isolated")
+    in_bytes = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
+    tokenizer.pre_tokenizer = pre_tokenizers.Sequence([split, in_bytes])
     tokenizer.decoder = decoders.ByteLevel()
     trainer = trainers.BpeTrainer(
         vocab_size=vocab_size,
@@ -35,7 +30,7 @@ def train_tokenizer(texts: Iterable[str], vocab_size: int) -> PreTrainedTokenize
         initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
         show_progress=False,
     )
-    tokenizer.train_from_iterator(texts, trainer)
+    tokenizer.train_from_iterator(["user", "assistant", *texts], trainer)
     tokenizer.add_tokens([AddedToken(tag, normalized=False) for tag in TAGS])
     fast = PreTrainedTokenizerFast(
         tokenizer_object=tokenizer, pad_token=PAD, eos_token=END, clean_up_tokenization_spaces=False

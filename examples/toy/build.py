@@ -1,0 +1,30 @@
+"""Builds the toy model and its data: `python -m toy.build FOLDER`, from this folder's parent."""
+
+import random
+import sys
+from pathlib import Path
+
+import pandas as pd
+
+from toy.model import ToySettings, pretrain
+from toy.problems import Problem, distinct, row
+
+
+def split(settings: ToySettings) -> tuple[list[Problem], list[Problem]]:
+    """Training and held-out problems. No sum is in both, nor a held-out one in the pre-training corpus."""
+    held_out = distinct(random.Random(f"held-out {settings.seed}"), settings.held_out)
+    keys = {problem.key for problem in held_out}
+    return distinct(random.Random(f"train {settings.seed}"), settings.train_problems, keys), held_out
+
+
+def build(folder: Path, settings: ToySettings) -> None:
+    """`folder` gets `model/`, `train.parquet` and `test.parquet`."""
+    train, held_out = split(settings)
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, problems in (("train", train), ("test", held_out)):
+        pd.DataFrame([row(p, i, name) for i, p in enumerate(problems)]).to_parquet(folder / f"{name}.parquet")
+    pretrain(folder / "model", {problem.key for problem in held_out}, settings)
+
+
+if __name__ == "__main__":
+    build(Path(sys.argv[1]), ToySettings())

@@ -1,0 +1,104 @@
+"""What the challenger is shown of a draft, with a real tokenizer and verl's own prompt builder."""
+
+from pathlib import Path
+
+import pytest
+from transformers import AutoTokenizer
+from verl.experimental.agent_loop.agent_loop import AgentLoopMetrics
+from verl.utils.tokenizer.continuous_token_wiring import create_continuous_token_builder
+
+from agon_verl.config import AgonConfig
+from agon_verl.game.prompts import challenge_messages
+from agon_verl.rollout.loop import AgonAgentLoop, PairOutput
+from reward_fns import OPENED
+
+PROBLEM = [{"role": "user", "content": "What is 2+2?"}]
+
+
+@pytest.fixture
+def loop(tiny: Path) -> AgonAgentLoop:
+    loop = object.__new__(AgonAgentLoop)  # its constructor wants a running server
+    loop.tokenizer = AutoTokenizer.from_pretrained(tiny / "model")
+    loop.continuous_token_builder = create_continuous_token_builder(
+        loop.tokenizer, hf_model_type="llama", chat_template_kwargs={}, mm_processor_kwargs={}, processor=None
+    )
+    loop.game = AgonConfig()
+    loop.prompt_length = 256
+    return loop
+
+
+def draft(loop: AgonAgentLoop, completion: str, opened: bool = False) -> PairOutput:
+    ids = loop.tokenizer.encode(completion, add_special_tokens=False)
+    return PairOutput(
+        prompt_ids=[1],
+        response_ids=ids,
+        response_mask=[1] * len(ids),
+        metrics=AgentLoopMetrics(),
+        extra_fields={OPENED: opened},
+    )
+
+
+def test_the_summary_is_shown_without_reasoning_and_answer(loop: AgonAgentLoop) -> None:
+    attempt = loop._attempt(PROBLEM, draft(loop, "<think>secret</think>Two and two. <answer>4</answer>"))
+    assert attempt.shown == "Two and two. [answer withheld]"
+    assert (attempt.leaked, attempt.cut) == (False, False)
+    assert attempt.tokens == len(loop.tokenizer.encode(attempt.shown, add_special_tokens=False))
+
+
+def test_an_answer_left_in_the_working_is_a_leak(loop: AgonAgentLoop) -> None:
+    attempt = loop._attempt(PROBLEM, draft(loop, "<think>x</think>2 + 2 = 4. <answer>4</answer>"))
+    assert attempt.leaked
+
+
+@pytest.mark.parametrize("completion", ["", "   ", "<think>cut off in the middle", "<think>only reasoning</think>"])
+def test_a_draft_without_a_summary_says_so_to_the_challenger(loop: AgonAgentLoop, completion: str) -> None:
+    attempt = loop._attempt(PROBLEM, draft(loop, completion))
+    assert (attempt.shown, attempt.tokens, attempt.leaked) == (None, 0, False)
+    assert "wrote no solution" in challenge_messages(PROBLEM, attempt.shown)[-1]["content"]
+
+
+def test_reasoning_opened_by_the_template_is_never_shown(loop: AgonAgentLoop) -> None:
+    text = "still thinking, no closing tag"
+    assert loop._attempt(PROBLEM, draft(loop, text, opened=True)).shown is None
+    assert loop._attempt(PROBLEM, draft(loop, text, opened=False)).shown == text  # a model that writes no reasoning
+
+
+def test_a_template_that_opens_the_reasoning_is_seen_in_the_prompt(loop: AgonAgentLoop) -> None:
+    encode = loop.tokenizer.encode
+    assert loop._opens_reasoning(encode("<|assistant|><think>\n", add_special_tokens=False))
+    assert not loop._opens_reasoning(encode("<|assistant|>", add_special_tokens=False))
+    assert not loop._opens_reasoning(encode("<think></think>\n", add_special_tokens=False))
+
+
+@pytest.mark.parametrize("limit", [100, 128, 200])
+def test_a_long_summary_is_cut_to_fit_the_prompt_and_counted(loop: AgonAgentLoop, limit: int) -> None:
+    loop.prompt_length = limit
+    sentences = " ".join(f"Step {number} adds {number}." for number in range(200))
+    attempt = loop._attempt(PROBLEM, draft(loop, f"<think>x</think>{sentences}"))
+    assert attempt.cut and attempt.shown is not None
+    assert sentences.startswith(attempt.shown) and attempt.shown.endswith(".")
+    tokens = loop.continuous_token_builder.build_initial_tokens(challenge_messages(PROBLEM, attempt.shown))
+    assert len(tokens) <= limit
+
+
+def test_a_short_summary_is_left_whole(loop: AgonAgentLoop) -> None:
+    assert loop._attempt(PROBLEM, draft(loop, "Short.")).cut is False
+
+
+def test_the_final_program_is_withheld_in_code(loop: AgonAgentLoop) -> None:
+    loop.game = AgonConfig(domain="code")
+    attempt = loop._attempt(PROBLEM, draft(loop, "Add them.\n```python\nprint(2 + 2)\n```"))
+    assert attempt.shown is not None and "print" not in attempt.shown and "Add them." in attempt.shown
+    assert not attempt.leaked
+
+
+def test_each_side_of_a_pair_keeps_its_own_reward(loop: AgonAgentLoop) -> None:
+    """verl copies the last output's reward onto the first; the row that is stored must not have it."""
+    output = draft(loop, "abc")
+    output.own_score, output.own_info = 2.5, {"acc": 1.0}
+    output.extra_fields["adapter"] = "A"
+    output.reward_score, output.extra_fields["reward_extra_info"] = 0.0, {"acc": 0.0}
+    row = output.as_dict()
+    assert row["rm_scores"].sum().item() == 2.5
+    assert row["extra_fields"]["reward_extra_info"] == {"acc": 1.0}
+    assert row["adapter"] == "A"
