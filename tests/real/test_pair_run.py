@@ -121,8 +121,8 @@ def test_schedule_warms_up_and_decays_linearly(pair: Run) -> None:
 
 
 def gap_is_fine(gap: float, stock: Run) -> bool:
-    """Within twice the widest gap that stock verl shows between its rollout and its training."""
-    return gap <= 2 * max(step["training/rollout_probs_diff_mean"] for step in stock.steps)
+    """Within three times the widest gap that stock verl shows; both are rounding, and a swap is a million times it."""
+    return gap <= 3 * max(step["training/rollout_probs_diff_mean"] for step in stock.steps)
 
 
 def test_rollouts_come_from_the_intended_adapter(pair: Run, stock: Run) -> None:
