@@ -6,6 +6,7 @@ without a visible device included. Ray keeps calling its logical slot `GPU`; `+r
 
 import contextlib
 import importlib.metadata
+import os
 import types
 from collections.abc import Iterator
 from typing import Any
@@ -15,7 +16,8 @@ import torch.distributed
 
 
 def cpu_only() -> bool:
-    return torch.version.cuda is None and torch.version.hip is None and not hasattr(torch, "npu")
+    no_build = torch.version.cuda is None and torch.version.hip is None and not hasattr(torch, "npu")
+    return no_build and torch.accelerator.current_accelerator() is None
 
 
 class _DeviceModule(types.ModuleType):
@@ -58,7 +60,7 @@ def install() -> None:
     """Make verl, Ray and vLLM's CPU build work together in this process."""
     _name_the_vllm_build()
     _register_platform()
-    _start_gloo_once()
+    _name_gloo_once()
 
 
 def _name_the_vllm_build() -> None:
@@ -79,10 +81,11 @@ def _name_the_vllm_build() -> None:
     importlib.metadata.version = version
 
 
-def _start_gloo_once() -> None:
+def _name_gloo_once() -> None:
     """verl asks torch for the backend "cpu:gloo,<device>:<backend>", which names the CPU twice here and is refused.
 
-    `verl.utils.distributed` offers no setting for it (line 89 in 0.9.1), so the process group is made before it asks.
+    Nothing that calls `initialize_global_process_group_ray` passes its `backend` (line 89 in 0.9.1), so its default is
+    changed here.
     """
     import verl.utils.distributed as distributed
 
@@ -161,7 +164,13 @@ def _register_platform() -> None:
             return False  # weights travel through shared memory
 
         def rollout_env_vars(self) -> dict[str, str]:
-            return {"VLLM_CPU_KVCACHE_SPACE": "1", "VLLM_CPU_OMP_THREADS_BIND": "nobind"}
+            # One core is left to the engine's own loop, which would otherwise wait for the threads of the model's.
+            threads = str(max(1, (os.cpu_count() or 2) - 1))
+            return {
+                "VLLM_CPU_KVCACHE_SPACE": "1",
+                "VLLM_CPU_OMP_THREADS_BIND": "nobind",
+                "OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS", threads),
+            }
 
         def cudart(self) -> None:
             return None

@@ -68,6 +68,11 @@ class PairEngine(FSDPEngineWithLMHead):
             for name, parameter in module.named_parameters():
                 if ".lora_B.B." in name:
                     torch.nn.init.normal_(parameter, std=settings["init_noise"])
+        if any("lora_embedding_" in name for name, _ in module.named_parameters()):
+            raise ValueError(
+                f"actor_rollout_ref.model.target_modules={self.model_config.target_modules} puts LoRA on an embedding, "
+                "which the pair does not train: leave it out"
+            )
         for adapter in ADAPTERS:
             for parameter in adapter_parameters(module, adapter):
                 parameter.data = parameter.data.to(dtype)
@@ -161,6 +166,8 @@ class PairEngine(FSDPEngineWithLMHead):
         """Two ordinary PEFT folders, and beside them each rank's part of the optimizers and the schedules."""
         folder = Path(local_path)
         folder.mkdir(parents=True, exist_ok=True)
+        if self._is_offload_param:
+            load_fsdp_model_to_gpu(self.module)
         for adapter in ADAPTERS:
             tensors = self.adapter_tensors(adapter)
             if self.rank == 0:
@@ -172,6 +179,8 @@ class PairEngine(FSDPEngineWithLMHead):
         }
         torch.save(state, folder / _state_file(self.rank))
         torch.distributed.barrier()
+        if self._is_offload_param:
+            offload_fsdp_model_to_cpu(self.module)
 
     def load_checkpoint(
         self, local_path: str, hdfs_path: str | None = None, del_local_after_load: bool = False, **_: Any
@@ -188,10 +197,12 @@ class PairEngine(FSDPEngineWithLMHead):
         for adapter in ADAPTERS:
             self.optimizers[adapter].load_state_dict(state["optimizers"][adapter])
             self.lr_schedulers[adapter].load_state_dict(state["lr_schedulers"][adapter])
+            if self._is_offload_optimizer:
+                offload_fsdp_optimizer(self.optimizers[adapter])
         torch.distributed.barrier()
 
     def named_state(self) -> Iterator[tuple[str, torch.Tensor]]:
-        """Everything that defines the policies, by name: base, adapters, Adam moments. For checks and checkpoints."""
+        """Everything that defines the policies, by name: base, adapters, Adam moments. To check what changed."""
         for name, parameter in self.module.named_parameters():
             yield name, parameter.detach()
         for adapter, optimizer in self.optimizers.items():

@@ -59,7 +59,11 @@ def register() -> None:
 
 
 problem = unmet_requirement()
-if problem is None:
-    register()
-else:
+if problem is not None:
     complain(problem)
+else:
+    try:
+        register()
+    except Exception as error:  # verl would swallow it at DEBUG level; said aloud, then left to verl
+        complain(f"agon-verl is off: its registration failed ({error!r}). Fix: reinstall it, or report this")
+        raise

@@ -6,7 +6,8 @@ settings once more, for those who start verl another way.
 
 import fcntl
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
+from itertools import islice
 from pathlib import Path
 from typing import IO, Any
 
@@ -22,9 +23,11 @@ LONGEST = 32  # how many of the longest problems are measured in tokens
 
 
 class Preflight(Callback):
-    """Hydra turns exceptions of a callback into warnings, so a failed check leaves as SystemExit."""
+    """Hydra turns exceptions of a callback into warnings, so whatever fails here leaves as SystemExit."""
 
-    def on_run_start(self, config: DictConfig, **kwargs: Any) -> None:
+    _lock: IO[str] | None = None
+
+    def on_job_start(self, config: DictConfig, **kwargs: Any) -> None:
         if OmegaConf.select(config, "trainer.v1.trainer_mode") != "agon":
             return
         try:
@@ -33,6 +36,12 @@ class Preflight(Callback):
             self._lock = lock_output(config.trainer.default_local_dir)
         except ConfigError as error:
             raise SystemExit(f"agon-verl: {error}") from None
+        except Exception as error:
+            raise SystemExit(f"agon-verl: the checks before the run failed: {error!r}") from error
+
+    def on_job_end(self, config: DictConfig, job_return: Any, **kwargs: Any) -> None:
+        if self._lock is not None:
+            self._lock.close()  # the next job of a sweep may have the same folder
 
 
 def check_settings(config: DictConfig) -> None:
@@ -77,8 +86,28 @@ def check_settings(config: DictConfig) -> None:
         (
             "algorithm.adv_estimator",
             config.algorithm.adv_estimator,
-            config.algorithm.adv_estimator != "gae",
-            "the game has no critic",
+            config.algorithm.adv_estimator == "agon_draft",
+            "each stream has its own estimator; leave it at agon_draft",
+        ),
+        ("critic.enable", config.critic.enable, not config.critic.enable, "the game has no critic; use null"),
+        (
+            "distillation.enabled",
+            config.distillation.enabled,
+            not config.distillation.enabled,
+            "a pair has no teacher; use false",
+        ),
+        (
+            "actor_rollout_ref.model.lora_adapter_path",
+            model.lora_adapter_path,
+            model.lora_adapter_path is None,
+            "a pair starts from fresh adapters; use null",
+        ),
+        ("trainer.use_v1", config.trainer.use_v1, config.trainer.use_v1, "the pair needs verl's V1 trainer; use true"),
+        (
+            "trainer.default_hdfs_dir",
+            config.trainer.default_hdfs_dir,
+            config.trainer.default_hdfs_dir is None,
+            "a pair is saved to trainer.default_local_dir alone; use null",
         ),
         (
             "reward.reward_model.enable_resource_pool",
@@ -122,7 +151,9 @@ def _tokenizer(config: DictConfig) -> Any:
     path = model.tokenizer_path or model.path
     local = os.path.expanduser(path)
     try:
-        tokenizer = AutoTokenizer.from_pretrained(local if os.path.exists(local) else path)
+        tokenizer = AutoTokenizer.from_pretrained(
+            local if os.path.exists(local) else path, trust_remote_code=model.trust_remote_code
+        )
     except (OSError, ValueError) as error:
         raise ConfigError(
             f"actor_rollout_ref.model.path={path} holds no tokenizer that can be loaded: give a Hugging Face model's "
@@ -134,6 +165,13 @@ def _tokenizer(config: DictConfig) -> Any:
             "or set actor_rollout_ref.model.custom_chat_template"
         )
     tokenizer.chat_template = model.custom_chat_template or tokenizer.chat_template
+    for tag in config.agon.reasoning_tags:
+        ids = tokenizer.encode(tag, add_special_tokens=False)
+        if tokenizer.decode(ids, skip_special_tokens=True).strip() != tag:
+            raise ConfigError(
+                f"agon.reasoning_tags has {tag}, which the tokenizer of {path} drops from decoded text, so reasoning "
+                "would pass for the summary: use a model whose tags are ordinary tokens"
+            )
     return tokenizer
 
 
@@ -143,7 +181,10 @@ def _prompts(field: str, path: str, config: DictConfig) -> list[list[dict[str, A
     local = Path(os.path.expanduser(path))
     if not local.is_file():
         raise ConfigError(f"{field}={path} is not a file: give the path of a parquet or JSONL file")
-    table = pd.read_parquet(local) if local.suffix == ".parquet" else pd.read_json(local, lines=True)
+    try:
+        table = pd.read_parquet(local) if local.suffix == ".parquet" else pd.read_json(local, lines=True)
+    except (OSError, ValueError) as error:  # pyarrow's errors are among these
+        raise ConfigError(f"{field}={path} cannot be read: prepare the data again ({error})") from error
     if table.empty:
         raise ConfigError(f"{field}={path} holds no rows: prepare the data again")
     key = config.data.prompt_key
@@ -152,7 +193,17 @@ def _prompts(field: str, path: str, config: DictConfig) -> list[list[dict[str, A
             raise ConfigError(f"{field}={path} has no column {column} ({what}): it has {', '.join(table.columns)}")
     if not all(isinstance(entry, dict) and "ground_truth" in entry for entry in table["reward_model"]):
         raise ConfigError(f"{field}={path} has rows whose reward_model lacks ground_truth: add the answer to each")
-    return [[dict(message) for message in messages] for messages in table[key]]
+    if "agent_name" in table.columns:
+        raise ConfigError(f"{field}={path} has a column agent_name, which would replace the loop `agon`: drop it")
+    prompts: list[list[Any]] = [[text] if isinstance(text, str) else list(text) for text in table[key]]
+    for number, messages in enumerate(prompts):
+        last = messages[-1] if messages else None
+        if not isinstance(last, dict) or last.get("role") != "user" or not isinstance(last.get("content"), str):
+            raise ConfigError(
+                f"{field}={path} has in row {number} a {key} that does not end with a user's text: give each row a "
+                "list of chat messages whose last states the problem"
+            )
+    return prompts
 
 
 def _check_room(field: str, prompts: Sequence[list[dict[str, Any]]], tokenizer: Any, config: DictConfig) -> None:
@@ -164,9 +215,8 @@ def _check_room(field: str, prompts: Sequence[list[dict[str, Any]]], tokenizer: 
         text = tokenizer.apply_chat_template(messages, add_generation_prompt=True, tokenize=False, **kwargs)
         return len(tokenizer.encode(text, add_special_tokens=False))
 
-    for messages in _longest(prompts):
-        if config.data.filter_overlong_prompts and tokens(messages) > limit:
-            continue  # verl leaves it out
+    kept = (m for m in _by_length(prompts) if not config.data.filter_overlong_prompts or tokens(m) <= limit)
+    for messages in islice(kept, LONGEST):
         need = tokens(challenge_messages(messages, "x")) + room
         if need > limit:
             raise ConfigError(
@@ -175,8 +225,8 @@ def _check_room(field: str, prompts: Sequence[list[dict[str, Any]]], tokenizer: 
             )
 
 
-def _longest(prompts: Sequence[list[dict[str, Any]]]) -> Iterator[list[dict[str, Any]]]:
-    yield from sorted(prompts, key=lambda m: sum(len(str(turn["content"])) for turn in m), reverse=True)[:LONGEST]
+def _by_length(prompts: Sequence[list[dict[str, Any]]]) -> list[list[dict[str, Any]]]:
+    return sorted(prompts, key=lambda m: sum(len(str(turn["content"])) for turn in m), reverse=True)
 
 
 def lock_output(folder: str) -> IO[str]:

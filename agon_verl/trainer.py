@@ -23,6 +23,7 @@ import transfer_queue as tq
 from tensordict import TensorDict
 from transfer_queue import KVBatchMeta
 from verl.trainer.ppo.core_algos import register_adv_est
+from verl.trainer.ppo.utils import Role
 from verl.trainer.ppo.v1 import PPOTrainerSync, register_trainer
 from verl.utils.debug import marked_timer
 from verl.utils.metric import reduce_metrics
@@ -51,7 +52,7 @@ def group_relative(
     return spread, spread
 
 
-# One name a stream, so that a run can replace the estimator of either.
+# One name a stream: the same formula, on other rewards.
 register_adv_est("agon_draft")(group_relative)
 register_adv_est("agon_challenge")(group_relative)
 
@@ -78,8 +79,7 @@ class AgonTrainer(PPOTrainerSync):
 
     def _init_resource_pool_mgr(self) -> None:
         super()._init_resource_pool_mgr()
-        for role in self.role_worker_mapping:
-            self.role_worker_mapping[role] = ray.remote(AgonWorker)
+        self.role_worker_mapping[Role.ActorRollout] = ray.remote(AgonWorker)  # with LoRA, the reference is the actor's
         RolloutReplicaRegistry.register("vllm", _load_replica)  # in this trainer's process alone
 
     def on_step_begin(self) -> None:
@@ -236,6 +236,11 @@ class AgonTrainer(PPOTrainerSync):
         for self.agent_loop_manager.roles in DIRECTIONS:
             metrics.update(super()._validate())
         return metrics
+
+    def _dump_generations(self, *, dump_path: str, **kwargs: Any) -> None:
+        """`trainer.validation_data_dir`: a folder for each direction, which verl would write into one file."""
+        drafter, challenger = self.agent_loop_manager.roles
+        super()._dump_generations(dump_path=f"{dump_path}/{drafter}_to_{challenger}", **kwargs)
 
     def _val_metrics_update(
         self,

@@ -21,7 +21,6 @@ class AgonTrainingWorker(TrainingWorker):
 
 class AgonWorker(ActorRolloutRefWorker):
     actor_worker_cls = AgonTrainingWorker
-    ref_worker_cls = AgonTrainingWorker
 
     @register(dispatch_mode=Dispatch.ONE_TO_ALL)
     def skip_update(self, adapter: str) -> float:

@@ -3,9 +3,9 @@
     python benchmarks/step_time.py --model MODEL --data DATA.parquet [--device cuda] [--steps 12] [--n 8] [--prompts 32]
 
 Both run in one command on one machine, one after the other, with the same model, data, caps, batch settings and reward,
-and nothing differs but the recipe. The reward is a coin (`coin_reward.py`): it makes nearly every group live, the worst
-case for Agon, which skips the groups that teach nothing while stock verl trains on them. The first steps warm up and
-are left out; the table has medians with the range, from verl's own timers.
+and nothing is set differently but the recipe. The reward is a coin (`coin_reward.py`): it makes nearly every group
+live, the worst case for Agon, which skips the groups that teach nothing while stock verl trains on them. The first
+steps warm up and are left out; the table has medians with the range, from verl's own timers.
 """
 
 import argparse
@@ -68,7 +68,7 @@ def shared(args: argparse.Namespace) -> list[str]:
 
 
 def on_cpu() -> list[str]:
-    """What verl needs on a machine without an accelerator; the recipe agon_cpu has it already."""
+    """What verl needs on a machine without an accelerator, for stock as for Agon."""
     return [
         "trainer.device=cpu",
         "ray_kwargs.ray_init.num_cpus=16",

@@ -13,12 +13,12 @@ another trainer set `opened=True` (`reward.custom_reward_function.reward_kwargs.
 """
 
 import re
+from collections.abc import Sequence
 from fractions import Fraction
 from typing import Any
 
 from agon_verl.game.rewards import Outcome, standalone_reward
-from agon_verl.game.transcript import read
-from reward_fns import OPENED
+from agon_verl.game.transcript import OPENED, REASONING_TAGS, read
 
 _NUMBER = re.compile(r"-?(?:(?:\d{1,3}(?:,\d{3})+|\d+)(?:\.\d+)?|\.\d+)(?:/\d+)?", re.ASCII)
 _LONGEST_NUMBER = 300  # characters: with no exponent in `_NUMBER` either, no answer can stall the verifier
@@ -32,13 +32,15 @@ async def compute_score(
     *,
     format_weight: float = 0.5,
     opened: bool = False,
+    reasoning_tags: Sequence[str] = REASONING_TAGS,
     **kwargs: Any,
 ) -> dict[str, float | str]:
     """Score one completion: `score` is 2c + lambda phi, `acc` c, `format` phi, `pred` the answer read ("" if none)."""
     reference = str(ground_truth)
     if not reference.strip():
         raise ValueError(f"ground_truth of a {data_source!r} problem is blank: give every row a reference answer")
-    transcript = read(solution_str, opened=bool((extra_info or {}).get(OPENED, opened)))
+    opening, closing = reasoning_tags
+    transcript = read(solution_str, opened=bool((extra_info or {}).get(OPENED, opened)), tags=(opening, closing))
     if transcript.answer is None:
         verdict = "no_answer"
     else:

@@ -4,6 +4,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 import pytest
@@ -52,7 +53,10 @@ def test_good_input_passes(good: list[str]) -> None:
         ("actor_rollout_ref.actor.strategy=fsdp", ["strategy=fsdp", "fsdp2"]),
         ("actor_rollout_ref.rollout.load_format=dummy", ["load_format=dummy", "safetensors"]),
         ("actor_rollout_ref.rollout.max_model_len=64", ["max_model_len=64", "384"]),
-        ("algorithm.adv_estimator=gae", ["adv_estimator=gae", "critic"]),
+        ("algorithm.adv_estimator=gae", ["adv_estimator=gae", "agon_draft"]),
+        ("critic.enable=true", ["critic.enable=True", "no critic"]),
+        ("trainer.use_v1=false", ["trainer.use_v1=False", "V1"]),
+        ("actor_rollout_ref.model.lora_adapter_path=/x", ["lora_adapter_path=/x", "fresh adapters"]),
         ("agon.reward=zero_sum", ["agon.reward=zero_sum", "coop, adv, margin"]),
         ("agon.rotation=random", ["agon.rotation=random", "alternate, fixed"]),
         ("agon.domain=law", ["agon.domain=law", "math, code"]),
@@ -81,6 +85,29 @@ def test_empty_data(good: list[str], tmp_path: Path) -> None:
 def test_missing_column(good: list[str], tmp_path: Path, column: str) -> None:
     pd.read_parquet(good[2].split("=")[1]).drop(columns=column).to_parquet(tmp_path / "data.parquet")
     assert f"has no column {column}" in refusal(*good, f"data.train_files={tmp_path / 'data.parquet'}")
+
+
+def test_file_that_is_no_parquet(good: list[str], tmp_path: Path) -> None:
+    (tmp_path / "torn.parquet").write_bytes(b"")
+    assert "cannot be read" in refusal(*good, f"data.train_files={tmp_path / 'torn.parquet'}")
+
+
+@pytest.mark.parametrize("prompt", ["What is 2+2?", [], [{"role": "assistant", "content": "4"}]])
+def test_prompts_that_state_no_problem(good: list[str], tmp_path: Path, prompt: Any) -> None:
+    table = pd.read_parquet(good[2].split("=")[1])
+    table["prompt"] = [prompt] * len(table)
+    table.to_parquet(tmp_path / "data.parquet")
+    assert "does not end with a user's text" in refusal(*good, f"data.train_files={tmp_path / 'data.parquet'}")
+
+
+def test_agent_column(good: list[str], tmp_path: Path) -> None:
+    pd.read_parquet(good[2].split("=")[1]).assign(agent_name="tool_agent").to_parquet(tmp_path / "data.parquet")
+    assert "agent_name" in refusal(*good, f"data.train_files={tmp_path / 'data.parquet'}")
+
+
+def test_reasoning_tags_that_decoding_drops(good: list[str]) -> None:
+    said = refusal(*good, "agon.reasoning_tags=['<|user|>','</think>']")
+    assert "<|user|>" in said and "ordinary tokens" in said
 
 
 def test_rows_without_ground_truth(good: list[str], tmp_path: Path) -> None:

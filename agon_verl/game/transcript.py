@@ -30,6 +30,7 @@ from agon_verl.game.boxes import boxes
 from agon_verl.game.fences import fences
 
 REASONING_TAGS = ("<think>", "</think>")
+OPENED = "reasoning_opened"  # key under which a rollout tells a verifier that the prompt opened the block
 _ANSWER, _END_ANSWER = "<answer>", "</answer>"
 
 

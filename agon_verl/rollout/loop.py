@@ -23,9 +23,9 @@ from agon_verl.game.prompts import challenge_messages
 from agon_verl.game.rewards import Outcome, challenge_reward, standalone_reward
 from agon_verl.game.roles import Roles
 from agon_verl.game.statistics import Pair
+from agon_verl.game.transcript import OPENED
 from agon_verl.game.withhold import fit, leaks, withhold_answer
 from agon_verl.wire import ADAPTER
-from reward_fns import OPENED
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,7 +169,7 @@ class AgonAgentLoopWorker(AgentLoopWorkerTQ.__ray_metadata__.modified_class):
             challenge_reward=reward,
             leaked=attempt["leaked"],
             summary_cut=attempt["cut"],
-            no_summary=attempt["shown"] is None,
+            no_summary=not attempt["shown"],
             draft_prompt_tokens=len(draft.prompt_ids),
             challenge_prompt_tokens=len(challenge.prompt_ids),
             opponent_tokens=attempt["tokens"],

@@ -31,6 +31,11 @@ class _AdapterEngine:
 
 
 class AgonServer(vLLMHttpServer):
+    async def run_headless(self, args: argparse.Namespace) -> None:
+        """The further nodes of a replica that spans several."""
+        args.max_loras = len(ADAPTERS)
+        await super().run_headless(args)
+
     async def run_server(self, args: argparse.Namespace) -> None:
         args.max_loras = len(ADAPTERS)
         await super().run_server(args)

@@ -1,4 +1,4 @@
-"""Builds the toy model and its data: `python -m toy.build FOLDER`, from this folder's parent."""
+"""Builds the toy model and its data: `python -m examples.toy.build FOLDER`, in the repository root."""
 
 import random
 import sys
@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pandas as pd
 
-from toy.model import ToySettings, pretrain
-from toy.problems import Problem, distinct, row
+from examples.toy.model import ToySettings, pretrain
+from examples.toy.problems import Problem, distinct, row
 
 
 def split(settings: ToySettings) -> tuple[list[Problem], list[Problem]]:

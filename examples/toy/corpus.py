@@ -8,8 +8,8 @@ from transformers import PreTrainedTokenizerFast
 
 from agon_verl.game.prompts import challenge_messages
 from agon_verl.game.withhold import withhold_answer
-from toy.problems import stream
-from toy.traces import SlipRates, Solution, solve
+from examples.toy.problems import stream
+from examples.toy.traces import SlipRates, Solution, solve
 
 CHALLENGES = 0.5  # share of the solutions that answer a challenge
 NO_ATTEMPT = 0.03  # share of the challenges whose opponent wrote no summary
@@ -62,7 +62,9 @@ def _fact(rng: random.Random) -> str:
 def encode(texts: Sequence[Text], tokenizer: PreTrainedTokenizerFast) -> list[Row]:
     """A solution teaches its completion and where to stop; a drill teaches results, for its operands are noise."""
     prompts = [
-        tokenizer.apply_chat_template(text.messages, add_generation_prompt=True, tokenize=False) if text.messages else ""
+        tokenizer.apply_chat_template(text.messages, add_generation_prompt=True, tokenize=False)
+        if text.messages
+        else ""
         for text in texts
     ]
     heads = tokenizer(prompts)["input_ids"]

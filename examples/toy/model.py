@@ -15,9 +15,9 @@ from torch.nn import functional
 from tqdm import tqdm
 from transformers import PreTrainedTokenizerFast, Qwen3Config, Qwen3ForCausalLM
 
-from toy.corpus import Row, drills, encode, solutions
-from toy.tokenizer import train_tokenizer
-from toy.traces import SlipRates
+from examples.toy.corpus import Row, drills, encode, solutions
+from examples.toy.tokenizer import train_tokenizer
+from examples.toy.traces import SlipRates
 
 
 @dataclass(frozen=True)
@@ -25,7 +25,7 @@ class ToySettings:
     """Everything that decides what is built."""
 
     seed: int = 0
-    held_out: int = 300
+    held_out: int = 200
     train_problems: int = 1024
     solutions: int = 12_800
     drills: int = 4_160

