@@ -42,6 +42,7 @@ def pair(tiny: Path, tmp_path_factory: pytest.TempPathFactory) -> Run:
         f"trainer.test_freq={STEPS}",
         f"trainer.default_local_dir={folder / 'checkpoints'}",
         f"trainer.rollout_data_dir={folder / 'pairs'}",
+        f"trainer.validation_data_dir={folder / 'validation'}",
     ]
     probe = {
         "VERL_USE_EXTERNAL_MODULES": "tests.real.probe",
@@ -182,6 +183,13 @@ def test_validation_names_both_cascades_and_both_adapters(pair: Run) -> None:
         for label in ("A_to_B", "B_to_A"):
             assert 0 <= metrics[f"val-aux/toy/sums/{label}/converted/mean@1"] <= 1
     assert "val-core/toy/sums/A_to_B/acc/mean@1" not in pair.steps[0]
+
+
+def test_validation_generations_of_both_directions_are_kept(pair: Run) -> None:
+    for direction in ("A_to_B", "B_to_A"):
+        for step in (0, STEPS):
+            rows = read_jsonl(pair.folder / "validation" / direction / f"{step}.jsonl")
+            assert len(rows) == 2 * 8  # a draft and a challenge of each held-out problem
 
 
 def test_checkpoint_holds_two_peft_adapters(pair: Run) -> None:
