@@ -11,6 +11,7 @@ import matplotlib
 matplotlib.use("Agg")  # no display needed
 import matplotlib.pyplot as plt
 from matplotlib.axes import Axes
+from matplotlib.ticker import MaxNLocator, PercentFormatter
 
 WAYS = {
     "A_to_B": "A drafts, B challenges",
@@ -18,8 +19,8 @@ WAYS = {
     "A_alone": "A alone",
     "B_alone": "B alone",
 }
-BLUE, ORANGE, GREEN, RED, GREY = "#2563a8", "#d9730d", "#2e8b57", "#b3312c", "#8a8f98"
-LINES = {"A_to_B": (BLUE, "-"), "B_to_A": (ORANGE, "-"), "A_alone": (BLUE, ":"), "B_alone": (ORANGE, ":")}
+BLUE, ORANGE, GREEN, RED = "#2563a8", "#d9730d", "#2e8b57", "#b3312c"
+LINES = {"A_to_B": (BLUE, True), "B_to_A": (ORANGE, True), "A_alone": (BLUE, False), "B_alone": (ORANGE, False)}
 
 
 @dataclass(frozen=True)
@@ -79,43 +80,47 @@ def _cell(share: float, n: int) -> str:
 
 def plot(metrics: Metrics, data_source: str, n: int, title: str, path: Path) -> None:
     """Four panels: held-out accuracy, training accuracy, what reading the attempt does, length."""
-    with plt.rc_context(
-        {"font.size": 10, "axes.spines.top": False, "axes.spines.right": False, "axes.axisbelow": True}
-    ):
+    style = {"font.size": 10, "axes.spines.top": False, "axes.spines.right": False, "axes.axisbelow": True}
+    with plt.rc_context(style):
         figure, axes = plt.subplots(2, 2, figsize=(11, 7.5), layout="constrained")
         figure.suptitle(title, fontsize=13, fontweight="bold")
-        _held_out(axes[0, 0], metrics, data_source, n)
-        _shares(
-            axes[0, 1],
-            metrics,
-            "Training accuracy",
-            {"draft/acc": (BLUE, "drafts"), "challenge/acc": (ORANGE, "challenges")},
-        )
+        streams = {"draft/acc": (BLUE, "drafts"), "challenge/acc": (ORANGE, "challenges")}
         reading = {
-            "pair/conversion": (GREEN, "conversion: draft wrong, challenge right"),
-            "pair/damage": (RED, "damage: draft right, challenge wrong"),
+            "pair/conversion": (GREEN, "conversion: share right after a wrong draft"),
+            "pair/damage": (RED, "damage: share wrong after a right draft"),
         }
-        _shares(axes[1, 0], metrics, "What reading the attempt does", reading)
+        _shares(axes[0, 1], metrics, "Training accuracy", streams)
+        _shares(axes[1, 0], metrics, "What reading the attempt does to a challenge", reading)
         _lengths(axes[1, 1], metrics)
         for ax in axes.flat:
-            ax.set_xlabel("step")
-            ax.set_xlim(0, max(1, metrics.last_step))
             ax.grid(color="#e5e7eb", linewidth=0.8)
+            ax.set_xlabel("step")
+            ax.set_xlim(0, 1.01 * max(1, metrics.last_step))
+            ax.xaxis.set_major_locator(MaxNLocator(integer=True))
+        _held_out(axes[0, 0], metrics, data_source, n)
         figure.savefig(path, dpi=130)
         plt.close(figure)
 
 
 def _held_out(ax: Axes, metrics: Metrics, data_source: str, n: int) -> None:
-    ax.set_title(f"Held-out accuracy (n = {n}, 95 % bands)", loc="left")
-    for way, (color, style) in LINES.items():
+    """Lines where the run validated on the way; two points are no curve, so bars where it did not."""
+    ax.set_title(f"Held-out accuracy (n = {n}, with 95 % intervals)", loc="left")
+    for place, (way, (color, solid)) in enumerate(LINES.items()):
         steps, shares = metrics.held_out(data_source, way)
-        label = WAYS[way]
-        ax.plot(steps, shares, color=color, linestyle=style, marker="o", markersize=4, label=label)
-        if style == "-":
-            low, high = zip(*(wilson(share, n) for share in shares), strict=True)
-            ax.fill_between(steps, low, high, color=color, alpha=0.12, linewidth=0)
+        below, above = zip(*((s - low, high - s) for s in shares for low, high in [wilson(s, n)]), strict=True)
+        look = {"color": color, "alpha": 1.0 if solid else 0.45, "label": WAYS[way]}
+        if len(steps) > 2:
+            ax.errorbar(steps, shares, (below, above), fmt="o-" if solid else "o:", markersize=4, capsize=2, **look)
+        else:
+            spots = [i + 0.2 * (place - 1.5) for i in range(len(steps))]
+            error = {"ecolor": "#374151", "elinewidth": 1, "capsize": 2}
+            ax.bar(spots, shares, width=0.18, yerr=(below, above), error_kw=error, **look)
+            ax.set_xlim(-0.5, 1.5)
+            ax.set_xticks(range(len(steps)), [f"step {step}" for step in steps])
+            ax.set_xlabel("")
+            ax.grid(visible=False, axis="x")
     _percent(ax)
-    ax.legend(frameon=False, loc="lower right")
+    ax.legend(frameon=False, loc="upper left" if len(steps) <= 2 else "lower right")
 
 
 def _shares(ax: Axes, metrics: Metrics, title: str, curves: dict[str, tuple[str, str]]) -> None:
@@ -144,4 +149,4 @@ def _faint_and_smooth(ax: Axes, steps: Sequence[int], values: Sequence[float], c
 
 def _percent(ax: Axes) -> None:
     ax.set_ylim(0, 1.02)
-    ax.yaxis.set_major_formatter(matplotlib.ticker.PercentFormatter(1.0))
+    ax.yaxis.set_major_formatter(PercentFormatter(1.0))
