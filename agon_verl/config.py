@@ -1,20 +1,42 @@
 """The `agon:` section of a run's config, checked where it is read."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any
 
 from omegaconf import DictConfig, OmegaConf
 
+from agon_verl.game.alarms import AlarmConfig
 from agon_verl.game.rewards import STACKS
-from agon_verl.game.roles import ROTATIONS
+from agon_verl.game.roles import ADAPTERS, ROTATIONS
 from agon_verl.game.withhold import DOMAINS
 
 SAMPLING = ("temperature", "top_p", "top_k", "max_tokens")
+OPPONENTS = ("snapshot", "base")
 
 
 class ConfigError(ValueError):
     """One sentence: the field, its value, the fix."""
+
+
+@dataclass(frozen=True)
+class Opponent:
+    """Whose drafts challengers read for a share of the problems, in place of the live rival's."""
+
+    share: float = 0.0
+    source: str = "snapshot"
+    every: int = 10
+
+    def __post_init__(self) -> None:
+        _one_of("agon.opponent.source", self.source, OPPONENTS)
+        if not 0 <= self.share < 1:
+            raise ConfigError(f"agon.opponent.share={self.share} must lie in [0, 1): the live rival has to learn too")
+        if self.every < 1:
+            raise ConfigError(f"agon.opponent.every={self.every} must be at least 1 step")
+
+    @property
+    def snapshots(self) -> bool:
+        return self.share > 0 and self.source == "snapshot"
 
 
 @dataclass(frozen=True)
@@ -31,6 +53,14 @@ class AgonConfig:
     min_summary_tokens: int = 32
     init_noise: float = 0.01
     seed: int = 0
+    init: Mapping[str, str | None] = field(default_factory=lambda: dict.fromkeys(ADAPTERS))
+    lr: Mapping[str, float | None] = field(default_factory=lambda: dict.fromkeys(ADAPTERS))
+    frozen: Sequence[str] = ()
+    opponent: Opponent = field(default_factory=Opponent)
+    alarms: AlarmConfig = field(default_factory=AlarmConfig)
+    self_check: bool = True
+    reward_timeout: float = 90.0
+    max_failed: float = 0.1
 
     def __post_init__(self) -> None:
         _one_of("agon.rotation", self.rotation, ROTATIONS)
@@ -41,6 +71,17 @@ class AgonConfig:
         for name in ("format_weight", "tiebreak_weight", "min_summary_tokens"):
             if getattr(self, name) < 0:
                 raise ConfigError(f"agon.{name}={getattr(self, name)} must not be negative")
+        for name in ("init", "lr"):
+            for adapter in getattr(self, name):
+                _one_of(f"agon.{name}", adapter, ADAPTERS)
+        for adapter in self.frozen:
+            _one_of("agon.frozen", adapter, ADAPTERS)
+        if len(set(self.frozen)) == len(ADAPTERS):
+            raise ConfigError(f"agon.frozen={list(self.frozen)} leaves nothing to train: freeze one adapter at most")
+        if self.reward_timeout <= 0:
+            raise ConfigError(f"agon.reward_timeout={self.reward_timeout} must be above 0 seconds")
+        if not 0 <= self.max_failed < 1:
+            raise ConfigError(f"agon.max_failed={self.max_failed} must be a share of the pairs in [0, 1)")
         if self.init_noise <= 0:
             raise ConfigError(f"agon.init_noise={self.init_noise} must be above 0, or A and B start as one policy")
         if len(self.reasoning_tags) != 2 or not all(self.reasoning_tags):
@@ -56,7 +97,24 @@ class AgonConfig:
         known = [f.name for f in fields(cls)]
         for name in values:
             _one_of("agon", name, known)
-        return cls(**{**values, "reasoning_tags": tuple(values.get("reasoning_tags", cls.reasoning_tags))})
+        for name in ("reasoning_tags", "frozen"):
+            values[name] = tuple(values.get(name, getattr(cls, name)))
+        for name in values.get("opponent", {}):
+            _one_of("agon.opponent", name, [f.name for f in fields(Opponent)])
+        values["opponent"] = Opponent(**values.get("opponent", {}))
+        values["alarms"] = _alarms(values.get("alarms", {}))
+        return cls(**values)
+
+
+def _alarms(values: Any) -> AlarmConfig:
+    if not isinstance(values, dict):
+        raise ConfigError(f"agon.alarms={values} must be a section: patience, limits and stop")
+    for name in values:
+        _one_of("agon.alarms", name, [f.name for f in fields(AlarmConfig)])
+    try:
+        return AlarmConfig(**values)
+    except ValueError as error:
+        raise ConfigError(f"agon.alarms.{error}") from None
 
 
 def _one_of(name: str, value: Any, known: Any) -> None:

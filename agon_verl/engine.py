@@ -9,16 +9,20 @@ batch that mixes two is refused. Departures from stock verl, besides there being
 - A loss that averages over sequences counts the rows that carry loss, not the padding rows that fill a batch up.
 """
 
+import dataclasses
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import torch
 from peft import LoraConfig, TaskType, get_peft_model, get_peft_model_state_dict
+from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from tensordict import TensorDict
-from torch.distributed.tensor import DTensor, distribute_tensor
+from torch.distributed.tensor import DTensor
 from verl.utils import tensordict_utils as tu
+from verl.utils.checkpoint.checkpoint_manager import BaseCheckpointManager
 from verl.utils.device import get_device_id
 from verl.utils.fsdp_utils import (
     load_fsdp_model_to_gpu,
@@ -31,9 +35,12 @@ from verl.workers.config.optimizer import build_optimizer
 from verl.workers.engine.base import EngineRegistry
 from verl.workers.engine.fsdp.transformer_impl import FSDPEngineWithLMHead
 
+from agon_verl.checkpoint import ADAPTER_FILE, TRAINING_STATE, CheckpointError
+from agon_verl.config import Opponent
 from agon_verl.game.roles import ADAPTERS
 from agon_verl.optim import LINEAR, linear_decay
-from agon_verl.wire import ADAPTER, MODEL_TYPE, SYNC_SEPARATOR
+from agon_verl.tensors import adapter_distance, adapter_parameters, misfits, placed, whole
+from agon_verl.wire import ADAPTER, MODEL_TYPE, SYNC_SEPARATOR, past_of
 
 
 def adapter_of(data: TensorDict) -> str:
@@ -44,10 +51,6 @@ def adapter_of(data: TensorDict) -> str:
     return names.pop()
 
 
-def adapter_parameters(module: torch.nn.Module, adapter: str) -> list[torch.nn.Parameter]:
-    return [p for name, p in module.named_parameters() if "lora_" in name and f".{adapter}." in name]
-
-
 @EngineRegistry.register(model_type=MODEL_TYPE, backend="fsdp2", device=["cuda", "npu", "cpu"])
 class PairEngine(FSDPEngineWithLMHead):
     """verl's FSDP engine with two adapters, of which `activate` chooses the one in use."""
@@ -55,6 +58,19 @@ class PairEngine(FSDPEngineWithLMHead):
     def __init__(self, model_config: Any, *args: Any, **kwargs: Any) -> None:
         model_config.model_type = "language_model"  # what the parent builds; MODEL_TYPE only found this class
         super().__init__(model_config, *args, **kwargs)
+        self.distance = 0.0  # between the adapters, as of the last sync
+        self.past: dict[str, dict[str, torch.Tensor]] = {}  # each adapter as it was, for `agon.opponent`
+        self._next_past: dict[str, dict[str, torch.Tensor]] = {}
+
+    def initialize(self) -> None:
+        super().initialize()
+        with self._loaded():
+            for adapter, path in self.model_config.lora["init"].items():
+                if path is not None:
+                    folder = Path(path).expanduser()
+                    self.put_adapter(adapter, load_file(folder / ADAPTER_FILE), folder)
+        if Opponent(**self.model_config.lora["opponent"]).snapshots:
+            self.take_snapshot()
 
     def _build_lora_module(self, module: Any) -> Any:
         """A as LoRA has it (its product is zero), B with Gaussian noise in place of the zeros."""
@@ -74,7 +90,7 @@ class PairEngine(FSDPEngineWithLMHead):
                 "which the pair does not train: leave it out"
             )
         for adapter in ADAPTERS:
-            for parameter in adapter_parameters(module, adapter):
+            for parameter in adapter_parameters(module, adapter).values():
                 parameter.data = parameter.data.to(dtype)
         return module
 
@@ -91,8 +107,15 @@ class PairEngine(FSDPEngineWithLMHead):
         )
 
     def _build_optimizer(self, module: torch.nn.Module) -> torch.optim.Optimizer:
-        self.optimizers = {a: build_optimizer(adapter_parameters(module, a), self.optimizer_config) for a in ADAPTERS}
+        self.optimizers = {
+            adapter: build_optimizer([*adapter_parameters(module, adapter).values()], self._optimizer_config(adapter))
+            for adapter in ADAPTERS
+        }
         return self.optimizers["A"]
+
+    def _optimizer_config(self, adapter: str) -> Any:
+        rate = self.model_config.lora["lr"][adapter]
+        return self.optimizer_config if rate is None else dataclasses.replace(self.optimizer_config, lr=rate)
 
     def _build_lr_scheduler(self, optimizer: torch.optim.Optimizer) -> Any:
         self.lr_schedulers = {a: self._schedule(optimizer) for a, optimizer in self.optimizers.items()}
@@ -140,7 +163,15 @@ class PairEngine(FSDPEngineWithLMHead):
     def adapter_tensors(self, adapter: str) -> dict[str, torch.Tensor]:
         """The adapter's whole tensors on the CPU, by PEFT's names; every rank must call this together."""
         state = get_peft_model_state_dict(self.module, adapter_name=adapter)
-        return {n: (p.full_tensor() if isinstance(p, DTensor) else p).detach().cpu() for n, p in state.items()}
+        return {name: whole(tensor) for name, tensor in state.items()}
+
+    def put_adapter(self, adapter: str, tensors: dict[str, torch.Tensor], origin: Path) -> None:
+        """The opposite of `adapter_tensors`: whole tensors into this rank's part of the adapter."""
+        targets = {name.replace(f".{adapter}.", "."): p for name, p in adapter_parameters(self.module, adapter).items()}
+        if wrong := misfits(tensors, targets):
+            raise CheckpointError(f"{origin} does not fit adapter {adapter} of this run: {wrong}")
+        for name, target in targets.items():
+            target.data.copy_(placed(tensors[name], target))
 
     def get_per_tensor_param(
         self, layered_summon: bool = False, base_sync_done: bool = False, **kwargs: Any
@@ -150,10 +181,19 @@ class PairEngine(FSDPEngineWithLMHead):
             raise RuntimeError("the frozen base is never synced: set actor_rollout_ref.rollout.load_format=safetensors")
         if not self._uses_fsdp2_cpu_offload_policy:
             load_fsdp_model_to_gpu(self.module)
-        tensors = {f"{a}{SYNC_SEPARATOR}{n}": t for a in ADAPTERS for n, t in self.adapter_tensors(a).items()}
+        served = {adapter: self.adapter_tensors(adapter) for adapter in ADAPTERS}
         if self._is_offload_param:
             offload_fsdp_model_to_cpu(self.module)
+        self.distance = adapter_distance(served["A"], served["B"])
+        served.update({past_of(adapter): tensors for adapter, tensors in self.past.items()})
+        tensors = {f"{a}{SYNC_SEPARATOR}{n}": t for a, named in served.items() for n, t in named.items()}
         return iter(tensors.items()), self.module.peft_config["A"].to_dict()
+
+    def take_snapshot(self) -> None:
+        """The snapshot before becomes the past self that challengers read; the present becomes the next one."""
+        with self._loaded():
+            present = {adapter: self.adapter_tensors(adapter) for adapter in ADAPTERS}
+        self.past, self._next_past = self._next_past or present, present
 
     def save_checkpoint(
         self,
@@ -163,53 +203,116 @@ class PairEngine(FSDPEngineWithLMHead):
         max_ckpt_to_keep: int | None = None,
         **_: Any,
     ) -> None:
-        """Two ordinary PEFT folders, and beside them each rank's part of the optimizers and the schedules."""
+        """Two ordinary PEFT folders, and what training them further takes; `checkpoint.py` has the layout."""
         folder = Path(local_path)
-        folder.mkdir(parents=True, exist_ok=True)
-        if self._is_offload_param:
-            load_fsdp_model_to_gpu(self.module)
-        for adapter in ADAPTERS:
-            tensors = self.adapter_tensors(adapter)
+        with self._loaded():
+            adapters = {adapter: self.adapter_tensors(adapter) for adapter in ADAPTERS}
+            state = {
+                "optimizers": {adapter: self._optimizer_state(adapter) for adapter in ADAPTERS},
+                "lr_schedulers": {adapter: s.state_dict() for adapter, s in self.lr_schedulers.items()},
+                "past": self.past,
+                "next_past": self._next_past,
+            }
+        failure = None
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            torch.save(BaseCheckpointManager.get_rng_state(), folder / _rng_file(self.rank))
             if self.rank == 0:
-                self.module.peft_config[adapter].save_pretrained(str(folder / adapter))
-                save_file(tensors, folder / adapter / "adapter_model.safetensors")
-        state = {
-            "optimizers": {a: o.state_dict() for a, o in self.optimizers.items()},
-            "lr_schedulers": {a: s.state_dict() for a, s in self.lr_schedulers.items()},
-        }
-        torch.save(state, folder / _state_file(self.rank))
-        torch.distributed.barrier()
-        if self._is_offload_param:
-            offload_fsdp_model_to_cpu(self.module)
+                for adapter, tensors in adapters.items():
+                    self.module.peft_config[adapter].save_pretrained(str(folder / adapter))
+                    save_file(tensors, folder / adapter / ADAPTER_FILE)
+                torch.save(state, folder / TRAINING_STATE)
+        except (OSError, RuntimeError, SafetensorError) as error:  # torch and safetensors wrap the system's errors
+            failure = f"rank {self.rank}: {error}"
+        self._all_or_none(failure)
 
     def load_checkpoint(
         self, local_path: str, hdfs_path: str | None = None, del_local_after_load: bool = False, **_: Any
     ) -> None:
         folder = Path(local_path)
-        parameters = dict(self.module.named_parameters())
-        for adapter in ADAPTERS:
-            for name, tensor in load_file(folder / adapter / "adapter_model.safetensors").items():
-                target = parameters[name.removesuffix("weight") + f"{adapter}.weight"]
-                if isinstance(target, DTensor):
-                    tensor = distribute_tensor(tensor.to(target.device), target.device_mesh, target.placements)
-                target.data.copy_(tensor)
-        state = torch.load(folder / _state_file(self.rank), weights_only=True)
-        for adapter in ADAPTERS:
-            self.optimizers[adapter].load_state_dict(state["optimizers"][adapter])
-            self.lr_schedulers[adapter].load_state_dict(state["lr_schedulers"][adapter])
-            if self._is_offload_optimizer:
-                offload_fsdp_optimizer(self.optimizers[adapter])
+        state = torch.load(folder / TRAINING_STATE, weights_only=True)
+        with self._loaded():
+            for adapter in ADAPTERS:
+                self.put_adapter(adapter, load_file(folder / adapter / ADAPTER_FILE), folder / adapter)
+                self._load_optimizer_state(adapter, state["optimizers"][adapter])
+                self.lr_schedulers[adapter].load_state_dict(state["lr_schedulers"][adapter])
+        self.past, self._next_past = state["past"], state["next_past"]
+        if len(list(folder.glob(_rng_file("*")))) == torch.distributed.get_world_size():
+            BaseCheckpointManager.load_rng_state(torch.load(folder / _rng_file(self.rank), weights_only=False))
         torch.distributed.barrier()
 
-    def named_state(self) -> Iterator[tuple[str, torch.Tensor]]:
+    def _optimizer_state(self, adapter: str) -> dict[str, Any]:
+        """Whole moments by parameter name: independent of how many ranks there are."""
+        optimizer = self.optimizers[adapter]
+        moments = {
+            name: {key: whole(value) for key, value in optimizer.state[parameter].items()}
+            for name, parameter in adapter_parameters(self.module, adapter).items()
+            if parameter in optimizer.state
+        }
+        groups = [{key: value for key, value in g.items() if key != "params"} for g in optimizer.param_groups]
+        return {"moments": moments, "groups": groups}
+
+    def _load_optimizer_state(self, adapter: str, state: dict[str, Any]) -> None:
+        optimizer = self.optimizers[adapter]
+        moments = {
+            index: {key: placed(value, parameter) for key, value in state["moments"][name].items()}
+            for index, (name, parameter) in enumerate(adapter_parameters(self.module, adapter).items())
+            if name in state["moments"]
+        }
+        groups = optimizer.state_dict()["param_groups"]
+        optimizer.load_state_dict(
+            {
+                "state": moments,
+                "param_groups": [{**old, **new} for old, new in zip(groups, state["groups"], strict=True)],
+            }
+        )
+
+    @contextmanager
+    def _loaded(self) -> Iterator[None]:
+        """Everything on its device: collectives cannot reach what verl has moved to the CPU's memory."""
+        if self._is_offload_param:
+            load_fsdp_model_to_gpu(self.module)
+        if self._is_offload_optimizer:
+            for optimizer in self.optimizers.values():
+                load_fsdp_optimizer(optimizer, get_device_id())
+        yield
+        if self._is_offload_param:
+            offload_fsdp_model_to_cpu(self.module)
+        if self._is_offload_optimizer:
+            for optimizer in self.optimizers.values():
+                offload_fsdp_optimizer(optimizer)
+
+    def _all_or_none(self, failure: str | None) -> None:
+        """A barrier at which one rank's failure is everyone's: none waits for a rank that gave up."""
+        failures: list[str | None] = [None] * torch.distributed.get_world_size()
+        torch.distributed.all_gather_object(failures, failure)
+        if any(failures):
+            raise CheckpointError("; ".join(filter(None, failures)))
+
+    def named_state(self, base: bool = True) -> Iterator[tuple[str, torch.Tensor]]:
         """Everything that defines the policies, by name: base, adapters, Adam moments. To check what changed."""
         for name, parameter in self.module.named_parameters():
-            yield name, parameter.detach()
+            if base or "lora_" in name:
+                yield name, _local(parameter)
         for adapter, optimizer in self.optimizers.items():
             for index, state in enumerate(optimizer.state.values()):
                 for key, value in state.items():
-                    yield f"adam.{adapter}.{index}.{key}", torch.as_tensor(value).detach()
+                    yield f"adam.{adapter}.{index}.{key}", _local(torch.as_tensor(value))
 
 
-def _state_file(rank: int) -> str:
-    return f"training_state_{rank}_of_{torch.distributed.get_world_size()}.pt"
+def owner(name: str) -> str:
+    """Whose a part of `named_state` is: `base`, an adapter's weights `A`, or its moments `adam.A`."""
+    if name.startswith("adam."):
+        return name[:6]
+    if "lora_" in name:
+        return "A" if ".A." in name else "B"
+    return "base"
+
+
+def _local(tensor: torch.Tensor) -> torch.Tensor:
+    """This rank's part."""
+    return (tensor.to_local() if isinstance(tensor, DTensor) else tensor).detach()
+
+
+def _rng_file(rank: int | str) -> str:
+    return f"rng_{rank}.pt"

@@ -5,6 +5,7 @@ settings once more, for those who start verl another way.
 """
 
 import fcntl
+import json
 import os
 from collections.abc import Sequence
 from itertools import islice
@@ -14,6 +15,7 @@ from typing import IO, Any
 from hydra.experimental.callback import Callback
 from omegaconf import DictConfig, ListConfig, OmegaConf
 
+from agon_verl.checkpoint import ADAPTER_FILE, CheckpointError, check_fit, hash_of_base, to_resume
 from agon_verl.config import AgonConfig, ConfigError
 from agon_verl.game.prompts import challenge_messages
 
@@ -34,7 +36,9 @@ class Preflight(Callback):
             check_settings(config)
             check_files(config)
             self._lock = lock_output(config.trainer.default_local_dir)
-        except ConfigError as error:
+            check_adapters(config)
+            check_checkpoint(config)
+        except (ConfigError, CheckpointError) as error:
             raise SystemExit(f"agon-verl: {error}") from None
         except Exception as error:
             raise SystemExit(f"agon-verl: the checks before the run failed: {error!r}") from error
@@ -100,7 +104,13 @@ def check_settings(config: DictConfig) -> None:
             "actor_rollout_ref.model.lora_adapter_path",
             model.lora_adapter_path,
             model.lora_adapter_path is None,
-            "a pair starts from fresh adapters; use null",
+            "each adapter has a start of its own; use agon.init.A and agon.init.B",
+        ),
+        (
+            "trainer.del_local_ckpt_after_load",
+            config.trainer.del_local_ckpt_after_load,
+            not config.trainer.del_local_ckpt_after_load,
+            "a checkpoint is only removed once a newer one is complete; use false",
         ),
         ("trainer.use_v1", config.trainer.use_v1, config.trainer.use_v1, "the pair needs verl's V1 trainer; use true"),
         (
@@ -142,6 +152,35 @@ def check_files(config: DictConfig) -> None:
                     f"data.train_batch_size={config.data.train_batch_size} is more than the {len(prompts)} problems in "
                     f"{path}: lower it"
                 )
+
+
+def check_adapters(config: DictConfig) -> None:
+    """The adapters to start from, as far as their own config tells; the engine compares every tensor."""
+    model = config.actor_rollout_ref.model
+    for adapter, path in config.agon.init.items():
+        if path is None:
+            continue
+        field, folder = f"agon.init.{adapter}={path}", Path(os.path.expanduser(path))
+        if not (folder / ADAPTER_FILE).is_file():
+            raise ConfigError(f"{field} holds no {ADAPTER_FILE}: give a folder that PEFT saved an adapter to")
+        try:
+            found = json.loads((folder / "adapter_config.json").read_text())
+        except (OSError, ValueError) as error:
+            raise ConfigError(f"{field} has no adapter_config.json that can be read ({error})") from error
+        wanted = {"peft_type": "LORA", "r": model.lora_rank, "lora_alpha": model.lora_alpha}
+        plain = {"use_dora": False, "use_rslora": False, "bias": "none"}
+        for name, value in {**wanted, **plain}.items():
+            if found.get(name, value) != value:
+                raise ConfigError(f"{field} has {name}={found.get(name)}, but the pair's adapters have {value}")
+
+
+def check_checkpoint(config: DictConfig) -> None:
+    """The checkpoint that the run would go on from; where the base is not on this machine, the trainer checks it."""
+    settings = config.trainer
+    folder = to_resume(settings.resume_mode, settings.default_local_dir, settings.resume_from_path)
+    path = os.path.expanduser(config.actor_rollout_ref.model.path)
+    if folder is not None and os.path.isdir(path):
+        check_fit(folder, config, hash_of_base(Path(path)))
 
 
 def _tokenizer(config: DictConfig) -> Any:

@@ -10,7 +10,9 @@ Departures from the paper and from stock verl:
 """
 
 import json
+import logging
 import math
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -24,22 +26,44 @@ from tensordict import TensorDict
 from transfer_queue import KVBatchMeta
 from verl.trainer.ppo.core_algos import register_adv_est
 from verl.trainer.ppo.utils import Role
-from verl.trainer.ppo.v1 import PPOTrainerSync, register_trainer
+from verl.trainer.ppo.v1 import register_trainer
 from verl.utils.debug import marked_timer
 from verl.utils.metric import reduce_metrics
 from verl.utils.py_functional import rename_dict
 from verl.workers.rollout.replica import RolloutReplicaRegistry
 
+from agon_verl import self_check
 from agon_verl.config import AgonConfig
 from agon_verl.game.advantages import group_advantages, live_groups
-from agon_verl.game.roles import Roles, roles
+from agon_verl.game.alarms import Alarms
+from agon_verl.game.health import Trends, health_metrics, validation_health
+from agon_verl.game.prompts import CHALLENGE
+from agon_verl.game.roles import ADAPTERS, Roles, roles
 from agon_verl.game.statistics import pair_metrics
 from agon_verl.preflight import check_settings
-from agon_verl.wire import ADAPTER, pair_of
+from agon_verl.resume import ResumableTrainer
+from agon_verl.rollout.watchdog import Watchdog
+from agon_verl.self_check import SelfCheckFailed
+from agon_verl.wire import ADAPTER, PROBLEM, pair_of
 from agon_verl.worker import AgonWorker
 
+logger = logging.getLogger(__name__)
 STREAMS = ("draft", "challenge")  # by the last part of a row's key
 DIRECTIONS = (Roles("A", "B"), Roles("B", "A"))
+
+
+class StoppedByAlarm(RuntimeError):
+    """Says what was seen and what to try."""
+
+
+class PairsFailed(RuntimeError):
+    """More pairs of a step failed than `agon.max_failed` allows, or what makes them is gone."""
+
+    def __init__(self, step: int, reason: str) -> None:
+        super().__init__(
+            f"step {step}: {reason}. Nothing was learned from this step; start the same command again once the cause "
+            "is gone, and the run goes on from its last checkpoint"
+        )
 
 
 def group_relative(
@@ -68,21 +92,54 @@ class Stream:
 
 
 @register_trainer("agon")
-class AgonTrainer(PPOTrainerSync):
+class AgonTrainer(ResumableTrainer):
     def _build_replay_buffer(self) -> Any:
         check_settings(self.config)
         self.game = AgonConfig.read(self.config)
+        self.trends, self.alarms = Trends(), Alarms(self.game.alarms)
+        self._stopping: list[str] = []
         self.trainer_mode = "sync"  # verl compares the mode with this string where it means "on policy"
-        replay_buffer = super()._build_replay_buffer()
-        replay_buffer.poll_interval = 0.1  # of 2.0 s, which a short step would spend waiting
-        return replay_buffer
+        return super()._build_replay_buffer()
 
     def _init_resource_pool_mgr(self) -> None:
         super()._init_resource_pool_mgr()
         self.role_worker_mapping[Role.ActorRollout] = ray.remote(AgonWorker)  # with LoRA, the reference is the actor's
         RolloutReplicaRegistry.register("vllm", _load_replica)  # in this trainer's process alone
 
+    def on_init_end(self) -> None:
+        if self.game.self_check:
+            self._self_check()
+        super().on_init_end()
+
+    def _self_check(self) -> None:
+        """See `self_check.py`. The rollout serves the marked adapters for the while of it."""
+        workers, prompt = self.actor_rollout_wg, self.tokenizer.encode(CHALLENGE)[: self_check.PROMPT]
+        wrong = [found for rank in workers.check_isolation(prompt) for found in rank]
+        workers.mark_adapters()
+        self.checkpoint_manager.update_weights(self.global_steps)
+        servers = [replica.server_handle for replica in self.llm_server_manager.get_replicas()]
+        samples = [s for server in servers for a in ADAPTERS for s in self_check.sample(server, prompt, a)]
+        self.checkpoint_manager.sleep_replicas()
+        trained = next(found for found in workers.log_probs(samples) if found)
+        workers.unmark_adapters()
+        wrong += self_check.compare(samples, trained)
+        if wrong:
+            raise SelfCheckFailed("the self-check at start-up failed: " + "; ".join(dict.fromkeys(wrong)))
+
+    def fit(self, agent_loop_manager: Any) -> None:
+        servers = [replica.server_handle for replica in self.llm_server_manager.get_replicas()]
+        watchdog = Watchdog([*servers, *agent_loop_manager.agent_loop_workers], self.actor_rollout_wg.workers)
+        watchdog.start()
+        self.replay_buffer.watch = watchdog.check
+        try:
+            super().fit(agent_loop_manager)
+        except ray.exceptions.RayError as error:
+            if watchdog.reason is None:
+                raise
+            raise PairsFailed(self.global_steps, f"a process that it needs is gone ({watchdog.reason})") from error
+
     def on_step_begin(self) -> None:
+        self._stop_if_alarmed()
         self.agent_loop_manager.roles = roles(self.global_steps, self.game.rotation)
 
     def _step_once(self, metrics: dict, timing_raw: dict, sample_batch_size: int) -> KVBatchMeta:
@@ -92,31 +149,53 @@ class AgonTrainer(PPOTrainerSync):
         with marked_timer("gen", timing_raw):
             batch = self._sample_pairs(metrics, sample_batch_size)  # 3-7, done by the agent loop
         streams = self._streams(batch, Roles(drafter, challenger), metrics)
-        return _concat([self._train_stream(stream, metrics) for stream in streams])  # 8-10
+        rows = _concat([self._train_stream(stream, metrics) for stream in streams])  # 8-10
+        self._watch_health(metrics)
+        if self.game.opponent.snapshots and self.global_steps % self.game.opponent.every == 0:
+            self.actor_rollout_wg.take_snapshot()
+        return rows
 
     def _sample_pairs(self, metrics: dict, sample_batch_size: int) -> KVBatchMeta:
         self.on_sample_begin()
-        batch, off_policy_metrics = self.replay_buffer.sample(
-            global_steps=self.global_steps, partition_id="train", batch_size=sample_batch_size
-        )
+        with self._failures_counted(sample_batch_size * self.config.actor_rollout_ref.rollout.n, metrics):
+            batch, off_policy_metrics = self.replay_buffer.sample(
+                global_steps=self.global_steps, partition_id="train", batch_size=sample_batch_size
+            )
         metrics.update(off_policy_metrics)
         self.on_sample_end()
         return batch
+
+    @contextmanager
+    def _failures_counted(self, pairs: int, metrics: dict) -> Iterator[None]:
+        """Stop if more of these pairs failed than may: a judge or an engine that is down is not a wrong answer."""
+        try:
+            yield
+        except (RuntimeError, ray.exceptions.RayError) as error:  # no pair at all, or a worker is gone
+            raise PairsFailed(self.global_steps, _why(self._reasons() or [str(error)], pairs)) from error
+        failures = self.agent_loop_manager.take_failures()
+        metrics["pair/failed"], metrics["pair/failed_share"] = len(failures), len(failures) / pairs
+        if len(failures) > self.game.max_failed * pairs:
+            raise PairsFailed(self.global_steps, _why(failures, pairs))
+
+    def _reasons(self) -> list[str]:
+        try:
+            return self.agent_loop_manager.take_failures()
+        except ray.exceptions.RayError:  # the worker that knew is gone
+            return []
 
     def _streams(self, batch: KVBatchMeta, who: Roles, metrics: dict) -> list[Stream]:
         """Split the rows by stream and by whether their group has anything to teach; log what the pairs did."""
         extras = self._pair_records(batch)
         pairs = [pair_of(extra) for extra in extras]
-        measured = pair_metrics(pairs)
+        measured = {**pair_metrics(pairs), **health_metrics(pairs)}
         metrics.update(measured)
         metrics["pair/overlap"] = _overlap(extras)
-        groups, n = self.config.data.train_batch_size, self.config.actor_rollout_ref.rollout.n
-        metrics["pair/failed"] = groups * n - len(pairs)
         streams = []
         for index, (name, adapter) in enumerate(zip(STREAMS, who, strict=True)):
             metrics.update({f"{adapter}/{k}": v for k, v in measured.items() if k.startswith(f"{name}/")})
-            rewards = torch.tensor([getattr(pair, f"{name}_reward") for pair in pairs])
-            alive = live_groups(rewards, [pair.group for pair in pairs])
+            taught = [] if adapter in self.game.frozen else [p for p in pairs if name == "challenge" or not p.guest]
+            rewards = torch.tensor([getattr(pair, f"{name}_reward") for pair in taught])
+            alive = live_groups(rewards, [pair.group for pair in taught])
             rows = [i for i, key in enumerate(batch.keys) if key.endswith(f"_{index}")]
             is_live = {i: batch.keys[i].rsplit("_", 2)[0] in alive for i in rows}
             live = _select(batch, [i for i in rows if is_live[i]])
@@ -129,6 +208,34 @@ class AgonTrainer(PPOTrainerSync):
         keys = [key for key in batch.keys if key.endswith("_1")]
         data = tq.kv_batch_get(keys=keys, partition_id=batch.partition_id, select_fields=["extra_fields"])
         return list(data["extra_fields"])
+
+    def _watch_health(self, metrics: dict) -> None:
+        """Trends and alarms. One that stops the run does so before the next step, when this one is logged."""
+        metrics["health/distance"] = self.actor_rollout_wg.distance()[0]
+        metrics.update(self.trends.update(metrics))
+        alarms = self.alarms.update(metrics)
+        metrics["health/alarms"] = len(alarms)
+        for alarm in alarms:
+            logger.warning("agon-verl: ALARM at step %d: %s", self.global_steps, alarm.message)
+        self._stopping = [alarm.message for alarm in alarms if alarm.stop]
+        self.remember(metrics)
+
+    def _stop_if_alarmed(self) -> None:
+        if self._stopping:
+            self.global_steps -= 1  # the step that is over
+            if self.saved_step != self.global_steps:
+                self._save_checkpoint()
+            raise StoppedByAlarm(
+                f"stopped after step {self.global_steps}, which is saved: {' '.join(self._stopping)} The same command "
+                "goes on from there; agon.alarms.stop says which alarms stop a run"
+            )
+
+    def carried(self) -> dict[str, Any]:
+        return {"trends": self.trends.state(), "alarms": self.alarms.state()}
+
+    def carry(self, state: dict[str, Any]) -> None:
+        self.trends = Trends.from_state(state["trends"])
+        self.alarms = Alarms.from_state(self.game.alarms, state["alarms"])
 
     def _train_stream(self, stream: Stream, metrics: dict) -> KVBatchMeta:
         """Advantages within each group, then the update of the stream's own adapter. Returns all its rows."""
@@ -233,8 +340,14 @@ class AgonTrainer(PPOTrainerSync):
     def _validate(self) -> dict[str, float]:
         """The cascade in both directions. Its first stage is each adapter alone, on the plain prompt."""
         metrics: dict[str, float] = {}
+        self._alone: dict[str, dict[str, float]] = {}
+        pairs = len(self.val_dataset) * self.config.actor_rollout_ref.rollout.val_kwargs.n
         for self.agent_loop_manager.roles in DIRECTIONS:
-            metrics.update(super()._validate())
+            with self._failures_counted(pairs, {}):
+                metrics.update(super()._validate())
+        shared = sorted(self._alone["A"].keys() & self._alone["B"].keys())
+        metrics.update(validation_health(*([self._alone[adapter][p] for p in shared] for adapter in ADAPTERS)))
+        self.remember(metrics)
         return metrics
 
     def _dump_generations(self, *, dump_path: str, **kwargs: Any) -> None:
@@ -253,7 +366,8 @@ class AgonTrainer(PPOTrainerSync):
         """verl's statistics under names that say whose they are: `val-core/<data source>/A_to_B/acc/mean@1`."""
         drafter, challenger = self.agent_loop_manager.roles
         cascade = dict(reward_extra_infos_dict)
-        right = cascade.pop("draft_acc")
+        right, problems = cascade.pop("draft_acc"), cascade.pop(PROBLEM)
+        self._alone[drafter] = _mean_by(problems, right)
         alone = {"reward": right, "acc": right}
         metrics: dict[str, float] = {}
         for label, values in ((f"{drafter}_to_{challenger}", cascade), (f"{drafter}_alone", alone)):
@@ -269,10 +383,22 @@ def _load_replica() -> type:
     return AgonReplica
 
 
+def _why(failures: Sequence[str], pairs: int) -> str:
+    reasons = "; ".join(f"{count} x {reason}" for reason, count in Counter(failures).most_common(3))
+    return f"{len(failures)} or more of {pairs} pairs failed ({reasons})"
+
+
 def _overlap(extras: Sequence[dict[str, Any]]) -> float:
     """The share of challenges begun before the step's last draft ended; a barrier between the stages makes it 0."""
     last_draft = max(extra["draft_span"][1] for extra in extras)
     return sum(extra["span"][0] < last_draft for extra in extras) / len(extras)
+
+
+def _mean_by(names: Sequence[str], values: Sequence[float]) -> dict[str, float]:
+    found: dict[str, list[float]] = {}
+    for name, value in zip(names, values, strict=True):
+        found.setdefault(name, []).append(value)
+    return {name: sum(values) / len(values) for name, values in found.items()}
 
 
 def _select(batch: KVBatchMeta, rows: Sequence[int]) -> KVBatchMeta:

@@ -8,12 +8,22 @@ from agon_verl.game.statistics import Pair
 
 MODEL_TYPE = "agon_pair"
 ADAPTER = "adapter"  # the field of a row that names the adapter which generated it
-SYNC_SEPARATOR = ":"  # "A:base_model.model…": both adapters travel to the rollout in one transfer
+SYNC_SEPARATOR = ":"  # "A:base_model.model…": all adapters travel to the rollout in one transfer
+PROBLEM = "problem"  # names a problem among what the reward function says of a challenge
+BASE = "base"  # generates without an adapter
+
+
+def past_of(adapter: str) -> str:
+    """The name of an adapter as it was some steps ago (`agon.opponent`)."""
+    return f"{adapter}_past"
+
+
+SERVED = (*ADAPTERS, *map(past_of, ADAPTERS))
 
 
 def lora_id(adapter: str) -> int:
     """The adapter's slot in vLLM, where 0 means none."""
-    return ADAPTERS.index(adapter) + 1
+    return SERVED.index(adapter) + 1
 
 
 def pair_of(extra_fields: dict[str, Any]) -> Pair:

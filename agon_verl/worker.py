@@ -2,13 +2,18 @@
 
 import dataclasses
 import hashlib
+from contextlib import ExitStack
 from typing import Any
 
-from torch.distributed.tensor import DTensor
 from verl.single_controller.base.decorator import Dispatch, register
 from verl.workers.engine_workers import ActorRolloutRefWorker, TrainingWorker
+from verl.workers.utils.padding import response_from_nested
 
-import agon_verl.engine  # noqa: F401  registers the engine
+from agon_verl import self_check
+from agon_verl.checkpoint import base_folder, hash_of_base
+from agon_verl.engine import owner
+from agon_verl.game.roles import ADAPTERS
+from agon_verl.self_check import Sample
 from agon_verl.wire import MODEL_TYPE
 
 
@@ -20,6 +25,8 @@ class AgonTrainingWorker(TrainingWorker):
 
 
 class AgonWorker(ActorRolloutRefWorker):
+    """Each method runs on every rank; the answers come back as a list."""
+
     actor_worker_cls = AgonTrainingWorker
 
     @register(dispatch_mode=Dispatch.ONE_TO_ALL)
@@ -29,18 +36,48 @@ class AgonWorker(ActorRolloutRefWorker):
         return self.actor.engine.lr_scheduler_step()
 
     @register(dispatch_mode=Dispatch.ONE_TO_ALL)
+    def take_snapshot(self) -> None:
+        self.actor.engine.take_snapshot()
+
+    @register(dispatch_mode=Dispatch.ONE_TO_ALL)
+    def distance(self) -> float:
+        """Between the adapters as they were last synced."""
+        return self.actor.engine.distance
+
+    @register(dispatch_mode=Dispatch.ONE_TO_ALL)
+    def hash_of_base(self) -> str:
+        return hash_of_base(base_folder(self.actor.model_config.local_path))
+
+    @register(dispatch_mode=Dispatch.ONE_TO_ALL)
     def fingerprint(self) -> dict[str, str]:
         """A digest of this rank's part of the base, each adapter's weights and each adapter's Adam moments."""
         digests = {name: hashlib.sha256() for name in ("base", "A", "B", "adam.A", "adam.B")}
         for name, tensor in self.actor.engine.named_state():
-            local = tensor.to_local() if isinstance(tensor, DTensor) else tensor
-            digests[_part(name)].update(local.cpu().contiguous().view(-1).float().numpy().tobytes())
+            digests[owner(name)].update(tensor.cpu().contiguous().view(-1).float().numpy().tobytes())
         return {name: digest.hexdigest() for name, digest in digests.items()}
 
+    @register(dispatch_mode=Dispatch.ONE_TO_ALL)
+    def check_isolation(self, prompt: list[int]) -> list[str]:
+        return self_check.isolation(self.actor.engine, self.actor.train_batch, prompt)
 
-def _part(name: str) -> str:
-    if name.startswith("adam."):
-        return name[:6]
-    if "lora_" in name:
-        return "A" if ".A." in name else "B"
-    return "base"
+    @register(dispatch_mode=Dispatch.ONE_TO_ALL)
+    def mark_adapters(self) -> None:
+        self._marks = ExitStack()
+        self._marks.enter_context(self_check.undone(self.actor.engine))
+        self_check.mark(self.actor.engine)
+
+    @register(dispatch_mode=Dispatch.ONE_TO_ALL)
+    def unmark_adapters(self) -> None:
+        self._marks.close()
+
+    @register(dispatch_mode=Dispatch.ONE_TO_ALL)
+    def log_probs(self, samples: list[Sample]) -> dict[str, list[list[float]]]:
+        """The trainer's log-probs of these completions under each adapter."""
+        found = {}
+        for adapter in ADAPTERS:
+            data = self_check.rows(samples, adapter)
+            output = self.actor.infer_batch(data)
+            if output is not None:  # on ranks that collect outputs
+                responses = response_from_nested(output["log_probs"], data["response_mask"])
+                found[adapter] = [row.tolist() for row in responses.unbind()]
+        return found

@@ -75,6 +75,34 @@ def test_a_conditional_without_a_case_is_left_out():
     assert all_wrong["pair/conversion"] == 0.5
 
 
+def test_guests_leave_the_draft_stream_and_stay_in_everything_else():
+    """Without the third and the fourth, the drafter's own are x 1 0 and y 1: y is then a group of one, and dead."""
+    pairs = [replace(p, guest=i in (2, 3)) for i, p in enumerate(PAIRS)]
+    metrics = pair_metrics(pairs)
+    assert {name: value for name, value in metrics.items() if name.startswith("draft/")} == pytest.approx(
+        {
+            "draft/acc": 2 / 3,
+            "draft/format": 1.0,
+            "draft/reward": (2.5 + 0.5 + 2.5) / 3,
+            "draft/length": 400 / 3,
+            "draft/dead_groups": 1 / 2,
+        }
+    )
+    others = {name: value for name, value in pair_metrics(PAIRS).items() if not name.startswith("draft/")}
+    assert {name: value for name, value in metrics.items() if not name.startswith("draft/")} == others
+
+
+def test_a_guests_draft_does_not_keep_the_drafters_group_alive():
+    pairs = [pair("x", 1, 1), pair("x", 1, 1), pair("x", 0, 1, guest=True)]
+    assert pair_metrics(pairs)["draft/dead_groups"] == 1.0
+    assert pair_metrics(pairs)["challenge/dead_groups"] == 0.0
+
+
+def test_guests_alone_leave_no_draft_stream():
+    metrics = pair_metrics([replace(p, guest=True) for p in PAIRS])
+    assert metrics == {name: value for name, value in pair_metrics(PAIRS).items() if not name.startswith("draft/")}
+
+
 def test_no_pairs_no_metrics():
     assert pair_metrics([]) == {}
 

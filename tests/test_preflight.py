@@ -56,7 +56,7 @@ def test_good_input_passes(good: list[str]) -> None:
         ("algorithm.adv_estimator=gae", ["adv_estimator=gae", "agon_draft"]),
         ("critic.enable=true", ["critic.enable=True", "no critic"]),
         ("trainer.use_v1=false", ["trainer.use_v1=False", "V1"]),
-        ("actor_rollout_ref.model.lora_adapter_path=/x", ["lora_adapter_path=/x", "fresh adapters"]),
+        ("actor_rollout_ref.model.lora_adapter_path=/x", ["lora_adapter_path=/x", "agon.init.A"]),
         ("agon.reward=zero_sum", ["agon.reward=zero_sum", "coop, adv, margin"]),
         ("agon.rotation=random", ["agon.rotation=random", "alternate, fixed"]),
         ("agon.domain=law", ["agon.domain=law", "math, code"]),

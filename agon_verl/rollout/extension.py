@@ -1,4 +1,4 @@
-"""Runs inside vLLM's worker processes: takes both adapters out of one weight transfer."""
+"""Runs inside vLLM's worker processes: takes the adapters out of one weight transfer."""
 
 from typing import Any
 
@@ -10,7 +10,7 @@ from agon_verl.wire import SYNC_SEPARATOR, lora_id
 
 
 class PairWorkerExtension(vLLMColocateWorkerExtension):
-    """The only change: a LoRA transfer holds two adapters, each bound for the slot of its own."""
+    """The only change: a LoRA transfer holds several adapters, each bound for the slot of its own."""
 
     def _update_weights(
         self, weights: list[tuple[str, torch.Tensor]], peft_config: dict[str, Any], base_sync_done: bool

@@ -6,12 +6,15 @@ batch holds drafts of one adapter beside challenges of the other.
 """
 
 import asyncio
+import hashlib
+import random
 import time
 from dataclasses import asdict, dataclass
 from typing import Any
 
 import ray
 import torch
+from tensordict import NonTensorData, NonTensorStack
 from verl.experimental.agent_loop.agent_loop import AgentLoopOutput, register
 from verl.experimental.agent_loop.single_turn_agent_loop import SingleTurnAgentLoop
 from verl.trainer.ppo.v1.agent_loop_tq import AgentLoopManagerTQ, AgentLoopWorkerTQ
@@ -19,13 +22,15 @@ from verl.utils import tensordict_utils as tu
 
 from agon_verl.config import AgonConfig
 from agon_verl.game import transcript
+from agon_verl.game.copying import copied_share
 from agon_verl.game.prompts import challenge_messages
 from agon_verl.game.rewards import Outcome, challenge_reward, standalone_reward
-from agon_verl.game.roles import Roles
+from agon_verl.game.roles import ADAPTERS, Roles
 from agon_verl.game.statistics import Pair
 from agon_verl.game.transcript import OPENED
 from agon_verl.game.withhold import fit, leaks, withhold_answer
-from agon_verl.wire import ADAPTER
+from agon_verl.rollout.watchdog import in_words
+from agon_verl.wire import ADAPTER, BASE, PROBLEM, past_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +90,7 @@ class AgonAgentLoop(SingleTurnAgentLoop):
             kwargs,
         )
         challenge.extra_fields["attempt"] = asdict(attempt)
+        challenge.extra_fields["copied"] = await self.loop.run_in_executor(None, self._copied, attempt, challenge)
         challenge.extra_fields["draft_span"] = draft.extra_fields["span"]
         return [draft, challenge]
 
@@ -101,14 +107,22 @@ class AgonAgentLoop(SingleTurnAgentLoop):
 
     def _attempt(self, problem: list[dict[str, Any]], draft: PairOutput) -> Attempt:
         """The draft as the challenger may see it: its summary, without the answer, short enough for the prompt."""
-        completion = self.tokenizer.decode(draft.response_ids, skip_special_tokens=True)
-        read = transcript.read(completion, opened=draft.extra_fields[OPENED], tags=self.game.reasoning_tags)
+        read = self._read(draft)
         if read.summary is None:
             return Attempt(shown=None, tokens=0, leaked=False, cut=False)
         withheld = withhold_answer(read.summary, self.game.domain)
         shown, cut = self._fit(problem, withheld)
         answer = transcript.final_program(read.summary) if self.game.domain == "code" else read.answer
         return Attempt(shown, self._count(shown), leaks(shown, answer, self.game.domain), cut)
+
+    def _copied(self, attempt: Attempt, challenge: PairOutput) -> float:
+        """By the summaries, both without their answer: reasoning may quote an attempt to find fault with it."""
+        summary = self._read(challenge).summary or ""
+        return copied_share(attempt.shown, withhold_answer(summary, self.game.domain))
+
+    def _read(self, output: PairOutput) -> transcript.Transcript:
+        completion = self.tokenizer.decode(output.response_ids, skip_special_tokens=True)
+        return transcript.read(completion, opened=output.extra_fields[OPENED], tags=self.game.reasoning_tags)
 
     def _opens_reasoning(self, prompt_ids: list[int]) -> bool:
         """Whether the chat template has opened the reasoning block at the end of the prompt."""
@@ -138,12 +152,35 @@ class AgonAgentLoopWorker(AgentLoopWorkerTQ.__ray_metadata__.modified_class):
     def __init__(self, config: Any, *args: Any, **kwargs: Any) -> None:
         super().__init__(config, *args, **kwargs)
         self.game = AgonConfig.read(config)
+        self._failures: list[str] = []
+
+    async def ping(self) -> None:
+        """Says by answering that the worker is there."""
+
+    async def take_failures(self) -> list[str]:
+        """What went wrong with the sessions that failed since the last call, a sentence each."""
+        failures, self._failures = self._failures, []
+        return failures
+
+    async def _run_agent_loop(self, *args: Any, **kwargs: Any) -> Any:
+        try:
+            return await super()._run_agent_loop(*args, **kwargs)
+        except Exception as error:  # verl logs it and counts the session as failed; the trainer wants to say why
+            self._failures.append(in_words(error))
+            raise
+
+    async def _verify(self, output: PairOutput, kwargs: dict[str, Any]) -> Outcome:
+        try:
+            await asyncio.wait_for(super()._compute_score([output], kwargs), self.game.reward_timeout)
+        except asyncio.TimeoutError:
+            raise TimeoutError(
+                f"a reward took longer than agon.reward_timeout={self.game.reward_timeout} seconds"
+            ) from None
+        return _outcome(output)
 
     async def _compute_score(self, outputs: list[PairOutput], kwargs: dict[str, Any]) -> None:
         draft, challenge = outputs
-        verify = super()._compute_score
-        await asyncio.gather(verify([draft], kwargs), verify([challenge], kwargs))
-        a, b = _outcome(draft), _outcome(challenge)
+        a, b = await asyncio.gather(self._verify(draft, kwargs), self._verify(challenge, kwargs))
         game = self.game
         draft_reward = standalone_reward(a, game.format_weight)
         reward = challenge_reward(
@@ -158,6 +195,7 @@ class AgonAgentLoopWorker(AgentLoopWorkerTQ.__ray_metadata__.modified_class):
                 "draft_acc": a.correct,
                 "converted": b.correct * (1 - a.correct),
                 "damaged": (1 - b.correct) * a.correct,
+                PROBLEM: _digest(kwargs["raw_prompt"]),
             },
         )
         attempt = challenge.extra_fields["attempt"]
@@ -173,6 +211,9 @@ class AgonAgentLoopWorker(AgentLoopWorkerTQ.__ray_metadata__.modified_class):
             draft_prompt_tokens=len(draft.prompt_ids),
             challenge_prompt_tokens=len(challenge.prompt_ids),
             opponent_tokens=attempt["tokens"],
+            copied=challenge.extra_fields["copied"],
+            same_answer=_same_answer(draft, challenge),
+            guest=kwargs["drafter"] not in ADAPTERS,
         )
         challenge.extra_fields["pair"] = asdict(pair)
 
@@ -184,7 +225,18 @@ def _outcome(output: PairOutput) -> Outcome:
     return Outcome(correct=float(info["acc"]), format=float(info.get("format", 0.0)), length=len(output.response_ids))
 
 
-def _keep(output: PairOutput, score: float, more: dict[str, float]) -> None:
+def _same_answer(draft: PairOutput, challenge: PairOutput) -> bool | None:
+    """Whether the verifier read one answer in both; None where it does not say, or there is none."""
+    answers = [output.extra_fields["reward_extra_info"].get("pred") for output in (draft, challenge)]
+    return answers[0] == answers[1] if all(answers) else None
+
+
+def _digest(messages: Any) -> str:
+    """Names a problem across the passes of a validation, whose order is shuffled."""
+    return hashlib.sha256(repr(list(messages)).encode()).hexdigest()[:16]
+
+
+def _keep(output: PairOutput, score: float, more: dict[str, Any]) -> None:
     info = {**output.extra_fields["reward_extra_info"], **more}
     output.reward_score = output.own_score = score
     output.own_info = output.extra_fields["reward_extra_info"] = info
@@ -202,9 +254,22 @@ class AgonAgentLoopManager(AgentLoopManagerTQ):
 
     def generate_sequences(self, prompts: Any) -> None:
         validating = "validate" in prompts and prompts["validate"]
-        tu.assign_non_tensor_data(prompts, "drafter", self.roles.drafter)
+        guests = set() if validating else self._guests(len(prompts), prompts["global_steps"])
+        guest = BASE if self.game.opponent.source == BASE else past_of(self.roles.drafter)
+        drafters = [guest if row in guests else self.roles.drafter for row in range(len(prompts))]
+        prompts["drafter"] = NonTensorStack(*map(NonTensorData, drafters))
         tu.assign_non_tensor_data(prompts, "challenger", self.roles.challenger)
         tu.assign_non_tensor_data(
             prompts, "challenge_sampling", {} if validating else dict(self.game.challenge_sampling)
         )
         super().generate_sequences(prompts)
+
+    def _guests(self, problems: int, step: int) -> set[int]:
+        """The problems whose challengers read another opponent's drafts: the same ones in a resumed run."""
+        chance = random.Random(f"{self.game.seed}/{step}")
+        return set(chance.sample(range(problems), round(self.game.opponent.share * problems)))
+
+    def take_failures(self) -> list[str]:
+        """What the workers' failed sessions failed of."""
+        found = ray.get([worker.take_failures.remote() for worker in self.agent_loop_workers], timeout=60)
+        return [failure for failures in found for failure in failures]

@@ -1,4 +1,4 @@
-"""The vLLM server of a pair: two adapter slots, and the adapter of each request chosen by its caller."""
+"""The vLLM server of a pair: a slot for each adapter, and the adapter of each request chosen by its caller."""
 
 import argparse
 from contextvars import ContextVar
@@ -9,8 +9,9 @@ from verl.workers.rollout.replica import TokenOutput
 from verl.workers.rollout.vllm_rollout.vllm_async_server import vLLMHttpServer, vLLMReplica
 from vllm.lora.request import LoRARequest
 
+from agon_verl.config import Opponent
 from agon_verl.game.roles import ADAPTERS
-from agon_verl.wire import lora_id
+from agon_verl.wire import BASE, SERVED, lora_id
 
 _adapter: ContextVar[str] = ContextVar("adapter")
 
@@ -24,25 +25,41 @@ class _AdapterEngine:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._engine, name)
 
+    async def list_loras(self) -> set[int]:
+        """verl's server asks before each request whether its own adapter is there: a round trip that we can spare."""
+        return set()
+
     def generate(self, *args: Any, **kwargs: Any) -> Any:
         adapter = _adapter.get()
-        kwargs["lora_request"] = LoRARequest(lora_name=adapter, lora_int_id=lora_id(adapter), lora_path=adapter)
+        kwargs["lora_request"] = (
+            None if adapter == BASE else LoRARequest(lora_name=adapter, lora_int_id=lora_id(adapter), lora_path=adapter)
+        )
         return self._engine.generate(*args, **kwargs)
 
 
 class AgonServer(vLLMHttpServer):
+    @property
+    def _slots(self) -> int:
+        """A slot for each adapter: what was synced as tensors could not be loaded again after an eviction."""
+        return len(SERVED if Opponent(**self.model_config.lora["opponent"]).snapshots else ADAPTERS)
+
     async def run_headless(self, args: argparse.Namespace) -> None:
         """The further nodes of a replica that spans several."""
-        args.max_loras = len(ADAPTERS)
+        args.max_loras = self._slots
         await super().run_headless(args)
 
     async def run_server(self, args: argparse.Namespace) -> None:
-        args.max_loras = len(ADAPTERS)
+        args.max_loras = self._slots
         await super().run_server(args)
         self.engine: Any = _AdapterEngine(self.engine)
 
     def _get_worker_extension_cls(self) -> str:
         return "agon_verl.rollout.extension.PairWorkerExtension"
+
+    async def ping(self) -> None:
+        """Raises if vLLM's engine has died."""
+        if self.engine.errored:
+            raise self.engine.dead_error
 
     async def generate(self, *args: Any, adapter: str, **kwargs: Any) -> TokenOutput:
         _adapter.set(adapter)

@@ -2,21 +2,25 @@
 
 verl imports this module in each of its processes (VERL_USE_EXTERNAL_MODULES); the trainer registers itself as
 `agon_probe` once Agon's own is there. It changes nothing in the game but at step `PROBE_DEAD_STEP`, where it declares
-the challenge stream's groups dead.
+the challenge stream's groups dead. It can also write all of the state to `PROBE_STATE` right before step 1, and kill
+its own process inside the save of step `PROBE_DIE_STEP`, when everything is written and nothing is committed.
 """
 
 import json
 import os
+import signal
 from pathlib import Path
 
 import wrapt
 
 
 def _register(_: object) -> None:
+    import torch
     import transfer_queue as tq
     from tensordict import NonTensorData, NonTensorStack, TensorDict
     from verl.trainer.ppo.v1 import register_trainer
 
+    from agon_verl import checkpoint
     from agon_verl.game.roles import ADAPTERS
     from agon_verl.trainer import AgonTrainer, Stream, _concat, _select
     from agon_verl.wire import ADAPTER
@@ -28,6 +32,17 @@ def _register(_: object) -> None:
 
     @register_trainer("agon_probe")
     class ProbeTrainer(AgonTrainer):
+        def on_init_end(self):
+            super().on_init_end()
+            if folder := os.environ.get("PROBE_STATE"):
+                self.actor_rollout_wg.save_checkpoint(folder)
+                torch.save(self.train_dataloader.state_dict(), Path(folder, "data.pt"))
+
+        def _save_checkpoint(self):
+            if self.global_steps == int(os.environ.get("PROBE_DIE_STEP", -1)):
+                checkpoint._flush = lambda _: os.kill(os.getpid(), signal.SIGKILL)
+            super()._save_checkpoint()
+
         def _streams(self, batch, who, metrics):
             draft, challenge = super()._streams(batch, who, metrics)
             if self.global_steps == int(os.environ.get("PROBE_DEAD_STEP", -1)):
@@ -36,6 +51,8 @@ def _register(_: object) -> None:
             return [draft, challenge]
 
         def _train_stream(self, stream, metrics):
+            if "PROBE_LOG" not in os.environ:
+                return super()._train_stream(stream, metrics)
             record = {"step": self.global_steps, "stream": stream.name, "adapter": stream.adapter}
             record["live"] = len(stream.live.keys)
             if stream.live.keys:

@@ -6,6 +6,9 @@ import signal
 import subprocess
 import sys
 import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -33,11 +36,19 @@ class Run:
 
 
 def read_jsonl(path: Path) -> list[dict]:
-    return [json.loads(line) for line in path.read_text().splitlines()]
+    return [json.loads(line) for line in path.read_text().splitlines() if line.endswith("}")]
 
 
-def main_ppo(folder: Path, *overrides: str, env: dict[str, str] | None = None) -> Run:
-    """`python -m verl.trainer.main_ppo` in `folder`, with every process it started gone afterwards."""
+def main_ppo(
+    folder: Path,
+    *overrides: str,
+    env: dict[str, str] | None = None,
+    meanwhile: Callable[[str], None] | None = None,
+) -> Run:
+    """`python -m verl.trainer.main_ppo` in `folder`, with every process it started gone afterwards.
+
+    `meanwhile` runs in a thread and is given the environment variable that marks the run's processes.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     # Ray's sockets live below this path, and a socket's path may have no more than 107 characters.
     with tempfile.TemporaryDirectory(prefix="agon", dir="/tmp") as ray_dir:
@@ -53,6 +64,8 @@ def main_ppo(folder: Path, *overrides: str, env: dict[str, str] | None = None) -
             process = subprocess.Popen(
                 command, cwd=folder, env=environment, stdout=log, stderr=subprocess.STDOUT, start_new_session=True
             )
+            if meanwhile is not None:
+                threading.Thread(target=meanwhile, args=(f"RAY_TMPDIR={ray_dir}",), daemon=True).start()
             try:
                 returncode = process.wait(timeout=TIME_LIMIT)
             finally:
@@ -60,15 +73,34 @@ def main_ppo(folder: Path, *overrides: str, env: dict[str, str] | None = None) -
         return Run(folder, returncode, (folder / "log").read_text())
 
 
-def kill_marked(variable: str) -> None:
-    """End the processes that carry this environment variable: Ray's outlive the command where it fails."""
+def marked(variable: str) -> Iterator[Path]:
+    """The processes that carry this environment variable, as folders of /proc."""
     for entry in Path("/proc").iterdir():
-        if entry.name.isdigit() and int(entry.name) != os.getpid():
-            try:
+        try:
+            if entry.name.isdigit() and int(entry.name) != os.getpid():
                 if variable.encode() in (entry / "environ").read_bytes().split(b"\0"):
-                    os.kill(int(entry.name), signal.SIGKILL)
-            except (OSError, ProcessLookupError):
-                continue  # gone, or not ours
+                    yield entry
+        except OSError:
+            continue  # gone, or not ours
+
+
+def kill_marked(variable: str, name: str = "") -> int:
+    """kill -9 those of them whose name starts with `name`: Ray's outlive the command where it fails."""
+    killed = 0
+    for entry in marked(variable):
+        try:
+            if (entry / "cmdline").read_bytes().decode(errors="replace").startswith(name):
+                os.kill(int(entry.name), signal.SIGKILL)
+                killed += 1
+        except OSError:
+            continue
+    return killed
+
+
+def wait_for_step(metrics: Path, step: int) -> None:
+    """Until the run has logged `step`."""
+    while not (metrics.exists() and any(line["step"] >= step for line in read_jsonl(metrics))):
+        time.sleep(0.2)
 
 
 def succeeded(run: Run) -> Run:

@@ -1,0 +1,43 @@
+"""How much of a challenge repeats the attempt it was shown.
+
+The share of the challenge's n-grams of words, counted as often as they stand there, that occur anywhere in the attempt.
+n = 5: two solutions of one problem share shorter runs by chance ("the sum of the"), while in a copy a changed word
+breaks only five n-grams. So a copy in which every thirtieth word is changed still scores above 0.8.
+
+Give both texts as a rival would read them: what follows the reasoning, answer withheld. The reasoning is thousands of
+words of the challenger's own, in which a copied solution would drown. The marker of a withheld answer stands in both
+texts and counts in neither.
+
+A word is what white space separates; a Chinese or Japanese character is a word of its own, since nothing separates
+those. A challenge of three or four words is compared whole. With fewer it is an answer rather than a solution and
+scores 0: those words are in most attempts.
+"""
+
+import re
+
+from agon_verl.game.withhold import WITHHELD
+
+LONGEST = 5  # words of an n-gram
+SHORTEST = 3  # words of a challenge that can be called a copy
+
+_UNSPACED = "\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff\U00020000-\U0003ffff"  # kana and ideographs
+_WORD = re.compile(rf"[{_UNSPACED}]|[^\s{_UNSPACED}]+")
+
+
+def copied_share(shown: str | None, challenge: str) -> float:
+    """From 0 to 1; 0 where no attempt was shown. Linear in the length of both texts."""
+    words = _words(challenge)
+    n = min(LONGEST, len(words))
+    if not shown or n < SHORTEST:
+        return 0.0
+    known = set(_runs(_words(shown), n))
+    runs = _runs(words, n)
+    return sum(run in known for run in runs) / len(runs)
+
+
+def _words(text: str) -> list[str]:
+    return _WORD.findall(text.replace(WITHHELD, " "))
+
+
+def _runs(words: list[str], n: int) -> list[tuple[str, ...]]:
+    return list(zip(*(words[start:] for start in range(n)), strict=False))

@@ -1,0 +1,165 @@
+"""Before step 1, on the real engines: what a pair stands on holds, or the run stops and says what does not.
+
+- Updating one adapter leaves the other, and its moments, bit-identical (`isolation`, on every rank).
+- What vLLM samples for an adapter has the log-probs that the trainer gives it under that adapter, and not those of
+  the other one (`compare`, for every replica): the slots are distinct, and the adapter served is the one trained.
+
+Fresh adapters are too much alike for the second check: in half precision the engines differ by more than A does from
+B. So both are `marked`, with loud noise, synced, compared, and put back as they were, moments and schedules included.
+"""
+
+import copy
+import uuid
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import ray
+import torch
+from tensordict import NonTensorData, NonTensorStack, TensorDict
+from verl.utils import tensordict_utils as tu
+
+from agon_verl.engine import PairEngine, owner
+from agon_verl.game.roles import ADAPTERS
+from agon_verl.tensors import adapter_parameters
+from agon_verl.wire import ADAPTER
+
+LOUD = 0.05  # standard deviation of a mark in each lora_B: another policy, but no chaos
+PROMPT = 64  # tokens of text to go on from
+TOLERANCE = 0.1  # mean gap between the engines' probabilities of one token; bfloat16 gives 0.01, another adapter 0.3
+SAMPLES, TOKENS = 4, 16  # completions for each adapter and replica, and their length
+
+
+class SelfCheckFailed(RuntimeError):
+    """Names the check that failed, and what it found."""
+
+
+@dataclass(frozen=True)
+class Sample:
+    """One completion by vLLM, with the log-probs that it gave its own tokens."""
+
+    adapter: str
+    prompt: list[int]
+    response: list[int]
+    log_probs: list[float]
+
+
+def rows(samples: Sequence[Sample], adapter: str) -> TensorDict:
+    """Rows as verl's engines take them, to be read under `adapter`."""
+
+    def nested(values: Sequence[torch.Tensor]) -> torch.Tensor:
+        return torch.nested.as_nested_tensor(list(values), layout=torch.jagged)
+
+    whole = [torch.tensor(s.prompt + s.response) for s in samples]
+    masks = [torch.ones(len(s.response), dtype=torch.int64) for s in samples]
+    signs = [1.0 if number % 2 else -1.0 for number in range(len(samples))]
+    data = TensorDict(
+        {
+            "input_ids": nested(whole),
+            "position_ids": nested([torch.arange(len(ids)) for ids in whole]),
+            "prompts": nested([torch.tensor(s.prompt) for s in samples]),
+            "responses": nested([torch.tensor(s.response) for s in samples]),
+            "response_mask": nested(masks),
+            "loss_mask": nested([mask.clone() for mask in masks]),
+            "old_log_probs": nested([torch.tensor(s.log_probs) for s in samples]),
+            "ref_log_prob": nested([torch.tensor(s.log_probs) for s in samples]),
+            "advantages": nested([sign * mask.float() for sign, mask in zip(signs, masks, strict=True)]),
+            ADAPTER: NonTensorStack(*[NonTensorData(adapter) for _ in samples]),
+        },
+        batch_size=len(samples),
+    )
+    tu.assign_non_tensor(
+        data,
+        temperature=1.0,
+        use_dynamic_bsz=False,
+        micro_batch_size_per_gpu=len(samples),
+        calculate_entropy=False,
+        compute_loss=False,
+        global_token_num=NonTensorData([len(ids) for ids in whole]),
+    )
+    return data
+
+
+def sample(server: Any, prompt: list[int], adapter: str) -> list[Sample]:
+    """What a vLLM server writes under `adapter`."""
+    sampling = {"temperature": 1.0, "top_p": 1.0, "max_tokens": TOKENS, "logprobs": True}
+    requests = [
+        server.generate.remote(
+            prompt_ids=prompt, sampling_params=dict(sampling), request_id=uuid.uuid4().hex, adapter=adapter
+        )
+        for _ in range(SAMPLES)
+    ]
+    return [Sample(adapter, prompt, list(o.token_ids), list(o.log_probs)) for o in ray.get(requests)]
+
+
+def dummies(prompt: list[int]) -> list[Sample]:
+    """Rows to update on, made of the prompt's own tokens."""
+    return [Sample("", prompt, prompt[-TOKENS:], [-1.0] * len(prompt[-TOKENS:])) for _ in range(SAMPLES)]
+
+
+@contextmanager
+def undone(engine: PairEngine) -> Iterator[None]:
+    """Whatever happens to the adapters in the body is taken back: weights, moments, schedules."""
+    parameters = [p for adapter in ADAPTERS for p in adapter_parameters(engine.module, adapter).values()]
+    weights = [p.detach().clone() for p in parameters]
+    moments = {adapter: copy.deepcopy(o.state_dict()) for adapter, o in engine.optimizers.items()}
+    schedules = {adapter: copy.deepcopy(s.state_dict()) for adapter, s in engine.lr_schedulers.items()}
+    try:
+        yield
+    finally:
+        for parameter, weight in zip(parameters, weights, strict=True):
+            parameter.data.copy_(weight)
+        for adapter in ADAPTERS:
+            engine.optimizers[adapter].load_state_dict(moments[adapter])
+            engine.lr_schedulers[adapter].load_state_dict(schedules[adapter])
+
+
+def isolation(engine: PairEngine, update: Callable[[TensorDict], Any], prompt: list[int]) -> list[str]:
+    """What an update of each adapter changed that it must not, or left as it was, in words."""
+    wrong = []
+    with undone(engine):
+        for adapter in ADAPTERS:
+            before = {name: t.detach().clone() for name, t in engine.named_state(base=False)}
+            update(rows(dummies(prompt), adapter))
+            after = dict(engine.named_state(base=False))
+            same = {name for name in after if name in before and torch.equal(before[name], after[name])}
+            changed = {owner(name) for name in after if name not in same}
+            if changed != {adapter, f"adam.{adapter}"}:
+                wrong.append(f"an update of adapter {adapter} changed {sorted(changed) or 'nothing'}")
+    return wrong
+
+
+def mark(engine: PairEngine) -> None:
+    """Loud noise in both adapters, another one in each."""
+    for number, adapter in enumerate(ADAPTERS):
+        for name, parameter in adapter_parameters(engine.module, adapter).items():
+            if ".lora_B." in name:
+                generator = torch.Generator(parameter.device).manual_seed(number)
+                local = parameter.to_local() if hasattr(parameter, "to_local") else parameter
+                local.data.normal_(std=LOUD, generator=generator)
+
+
+def compare(samples: Sequence[Sample], trained: Mapping[str, Sequence[Sequence[float]]]) -> list[str]:
+    """What is wrong with `samples`, given the trainer's log-probs of the same tokens under each adapter."""
+    wrong = []
+    for adapter, other in (("A", "B"), ("B", "A")):
+        numbers = [i for i, sample in enumerate(samples) if sample.adapter == adapter]
+        own, swapped = (
+            _gap([samples[i].log_probs for i in numbers], [trained[name][i] for i in numbers])
+            for name in (adapter, other)
+        )
+        if own > TOLERANCE or own * 3 > swapped:
+            wrong.append(
+                f"what vLLM samples for adapter {adapter} differs from the trainer's {adapter} by {own:.2g} in "
+                f"probability on average, and from its {other} by {swapped:.2g}"
+            )
+    return wrong
+
+
+def _gap(sampled: Sequence[Sequence[float]], trained: Sequence[Sequence[float]]) -> float:
+    gaps = [
+        (torch.tensor(mine).exp() - torch.tensor(theirs).exp()).abs()
+        for mine, theirs in zip(sampled, trained, strict=True)
+    ]
+    return float(torch.cat(gaps).mean())

@@ -1,0 +1,61 @@
+"""Adapter tensors between their whole form, as PEFT stores them, and their sharded one, as FSDP2 trains them."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch.distributed.tensor import DTensor, distribute_tensor
+
+
+def adapter_parameters(module: torch.nn.Module, adapter: str) -> dict[str, torch.nn.Parameter]:
+    return {name: p for name, p in module.named_parameters() if "lora_" in name and f".{adapter}." in name}
+
+
+def adapter_distance(a: dict[str, torch.Tensor], b: dict[str, torch.Tensor]) -> float:
+    """How far apart two adapters are as changes of the base: |dA - dB| / (|dA| + |dB|), Frobenius, over all layers.
+
+    Between 0, one policy, and 1, opposite ones or one without any change; 0.71 for two unrelated changes of one size.
+    A change is the product of two thin matrices, and so is an inner product of two changes computed from thin ones.
+    """
+    squares = dict.fromkeys(("aa", "bb", "ab"), 0.0)
+    for name in a:
+        if "lora_A" in name:
+            other = name.replace("lora_A", "lora_B")
+            down, up = (a[name].double(), b[name].double()), (a[other].double(), b[other].double())
+            for key, i, j in (("aa", 0, 0), ("bb", 1, 1), ("ab", 0, 1)):
+                squares[key] += float(((up[i].T @ up[j]) * (down[i] @ down[j].T)).sum())
+    apart = max(0.0, squares["aa"] + squares["bb"] - 2 * squares["ab"]) ** 0.5
+    size = squares["aa"] ** 0.5 + squares["bb"] ** 0.5
+    return apart / size if size else 0.0
+
+
+def whole(value: Any) -> Any:
+    """A parameter or moment as a whole tensor on the CPU."""
+    if isinstance(value, DTensor):
+        value = value.full_tensor()
+    return value.detach().cpu().clone() if isinstance(value, torch.Tensor) else value
+
+
+def placed(value: Any, like: torch.Tensor) -> Any:
+    """A whole tensor cut and placed as `like` is; a step count stays what it is."""
+    if not isinstance(value, torch.Tensor) or value.shape != like.shape:
+        return value
+    if isinstance(like, DTensor):
+        return distribute_tensor(value.to(like.device), like.device_mesh, like.placements)
+    return value.to(like.device)
+
+
+def misfits(tensors: Mapping[str, torch.Tensor], targets: Mapping[str, torch.Tensor]) -> str:
+    """How an adapter's tensors differ from the parameters they are meant for, in words."""
+    here = {name: tuple(target.shape) for name, target in targets.items()}
+    there = {name: tuple(tensor.shape) for name, tensor in tensors.items()}
+    missing, strange = sorted(here.keys() - there.keys()), sorted(there.keys() - here.keys())
+    shapes = [name for name in here if name in there and here[name] != there[name]]
+    words = []
+    if missing:
+        words.append(f"it lacks {missing[0]} and {len(missing) - 1} more")
+    if strange:
+        words.append(f"it has {strange[0]} and {len(strange) - 1} more, which the run's target_modules leave out")
+    if shapes:
+        words.append(f"{shapes[0]} is {there[shapes[0]]} there and {here[shapes[0]]} here")
+    return "; ".join(words)
