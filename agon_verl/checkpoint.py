@@ -71,6 +71,7 @@ class Manifest:
     game: Mapping[str, Any]
     versions: Mapping[str, str]
     metrics: Mapping[str, float]
+    generation: Mapping[str, Any] = field(default_factory=dict)
     prompts: Mapping[str, str] = field(default_factory=prompts)
     format: int = FORMAT
 
@@ -111,6 +112,17 @@ def lora_settings(config: DictConfig) -> dict[str, Any]:
     """What decides an adapter's shape, as a run's config has it."""
     model: dict[str, Any] = OmegaConf.to_container(config.actor_rollout_ref.model, resolve=True)  # type: ignore[assignment]
     return {name: model.get(name) for name in LORA}
+
+
+def generation_settings(config: DictConfig) -> dict[str, Any]:
+    """How a validation's completions come about: what someone needs to get its figures again."""
+    sampling, data = config.actor_rollout_ref.rollout.val_kwargs, config.data
+    return {
+        **{name: sampling[name] for name in ("temperature", "top_p", "top_k", "do_sample", "n")},
+        **{name: data[name] for name in ("max_prompt_length", "max_response_length")},
+        "apply_chat_template_kwargs": OmegaConf.to_container(data.apply_chat_template_kwargs),
+        "custom_chat_template": config.actor_rollout_ref.model.custom_chat_template,
+    }
 
 
 def check_fit(folder: Path, config: DictConfig, base_hash: str) -> None:

@@ -17,7 +17,10 @@ from verl.trainer.ppo.v1 import PPOTrainerSync
 from verl.utils.checkpoint.checkpoint_manager import BaseCheckpointManager
 
 from agon_verl import checkpoint
-from agon_verl.checkpoint import CheckpointError, Manifest, check_fit, lora_settings
+from agon_verl.checkpoint import CheckpointError, Manifest, check_fit, generation_settings, lora_settings
+
+# What of the metrics a manifest tells: how good the pair is, and how it plays.
+KEPT = ("val-", "health/", "pair/", "draft/", "challenge/")
 
 
 class ResumableTrainer(PPOTrainerSync):
@@ -28,7 +31,8 @@ class ResumableTrainer(PPOTrainerSync):
 
     def remember(self, metrics: dict[str, float]) -> None:
         """Keep what is known for the manifest; a validation comes after the save of its step, and is added to it."""
-        self.last_metrics.update({name: float(value) for name, value in metrics.items()})
+        kept = {name: float(value) for name, value in metrics.items() if name.startswith(KEPT)}
+        self.last_metrics.update(kept)
         if self.saved_step == self.global_steps:
             self._manifest().write(self._folder(self.saved_step))
 
@@ -93,4 +97,5 @@ class ResumableTrainer(PPOTrainerSync):
             game=OmegaConf.to_container(self.config.agon, resolve=True),  # type: ignore[arg-type]
             versions=checkpoint.versions(),
             metrics=self.last_metrics,
+            generation=generation_settings(self.config),
         )

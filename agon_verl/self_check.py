@@ -2,13 +2,14 @@
 
 - Updating one adapter leaves the other, and its moments, bit-identical (`isolation`, on every rank).
 - What vLLM samples for an adapter has the log-probs that the trainer gives it under that adapter, and not those of
-  the other one (`compare`, for every replica): the slots are distinct, and the adapter served is the one trained.
+  the other one (`Gaps`, for every replica): the slots are distinct, and the adapter served is the one trained.
 
 Fresh adapters are too much alike for the second check: in half precision the engines differ by more than A does from
 B. So both are `marked`, with loud noise, synced, compared, and put back as they were, moments and schedules included.
 """
 
 import copy
+import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -43,6 +44,23 @@ class Sample:
     prompt: list[int]
     response: list[int]
     log_probs: list[float]
+
+
+def check_pair(workers: Any, syncer: Any, servers: Sequence[Any], prompt: list[int]) -> None:
+    """Both checks, from the trainer's process. The rollout serves the marked adapters for the while of it."""
+    started, prompt = time.monotonic(), prompt[:PROMPT]
+    wrong = [found for rank in workers.check_isolation(prompt) for found in rank]
+    workers.mark_adapters()
+    syncer.update_weights(0)
+    samples = [sample for server in servers for adapter in ADAPTERS for sample in draw(server, prompt, adapter)]
+    syncer.sleep_replicas()
+    trained = next(found for found in workers.log_probs(samples) if found)
+    workers.unmark_adapters()
+    gaps = Gaps.between(samples, trained)
+    wrong += gaps.wrong()
+    if wrong:
+        raise SelfCheckFailed("the self-check at start-up failed: " + "; ".join(dict.fromkeys(wrong)))
+    print(f"agon-verl: the self-check passed in {time.monotonic() - started:.1f} s: {gaps}")
 
 
 def rows(samples: Sequence[Sample], adapter: str) -> TensorDict:
@@ -81,7 +99,7 @@ def rows(samples: Sequence[Sample], adapter: str) -> TensorDict:
     return data
 
 
-def sample(server: Any, prompt: list[int], adapter: str) -> list[Sample]:
+def draw(server: Any, prompt: list[int], adapter: str) -> list[Sample]:
     """What a vLLM server writes under `adapter`."""
     sampling = {"temperature": 1.0, "top_p": 1.0, "max_tokens": TOKENS, "logprobs": True}
     requests = [
@@ -140,26 +158,36 @@ def mark(engine: PairEngine) -> None:
                 local.data.normal_(std=LOUD, generator=generator)
 
 
-def compare(samples: Sequence[Sample], trained: Mapping[str, Sequence[Sequence[float]]]) -> list[str]:
-    """What is wrong with `samples`, given the trainer's log-probs of the same tokens under each adapter."""
-    wrong = []
-    for adapter, other in (("A", "B"), ("B", "A")):
-        numbers = [i for i, sample in enumerate(samples) if sample.adapter == adapter]
-        own, swapped = (
-            _gap([samples[i].log_probs for i in numbers], [trained[name][i] for i in numbers])
-            for name in (adapter, other)
-        )
-        if own > TOLERANCE or own * 3 > swapped:
-            wrong.append(
-                f"what vLLM samples for adapter {adapter} differs from the trainer's {adapter} by {own:.2g} in "
-                f"probability on average, and from its {other} by {swapped:.2g}"
-            )
-    return wrong
+@dataclass(frozen=True)
+class Gaps:
+    """The mean gap between vLLM's and the trainer's probabilities of a token, under its own adapter and the other."""
 
+    own: Mapping[str, float]
+    swapped: Mapping[str, float]
 
-def _gap(sampled: Sequence[Sequence[float]], trained: Sequence[Sequence[float]]) -> float:
-    gaps = [
-        (torch.tensor(mine).exp() - torch.tensor(theirs).exp()).abs()
-        for mine, theirs in zip(sampled, trained, strict=True)
-    ]
-    return float(torch.cat(gaps).mean())
+    @classmethod
+    def between(cls, samples: Sequence[Sample], trained: Mapping[str, Sequence[Sequence[float]]]) -> "Gaps":
+        """`trained`: the trainer's log-probs of all samples under each adapter."""
+
+        def gap(adapter: str, under: str) -> float:
+            gaps = [
+                (torch.tensor(sample.log_probs).exp() - torch.tensor(log_probs).exp()).abs()
+                for sample, log_probs in zip(samples, trained[under], strict=True)
+                if sample.adapter == adapter
+            ]
+            return float(torch.cat(gaps).mean())
+
+        other = dict(zip(ADAPTERS, reversed(ADAPTERS), strict=True))
+        return cls({a: gap(a, a) for a in ADAPTERS}, {a: gap(a, other[a]) for a in ADAPTERS})
+
+    def wrong(self) -> list[str]:
+        return [
+            f"what vLLM samples for adapter {adapter} differs from the trainer's {adapter} by {self.own[adapter]:.2g} "
+            f"in probability on average, and from the other adapter by {self.swapped[adapter]:.2g}"
+            for adapter in ADAPTERS
+            if self.own[adapter] > TOLERANCE or self.own[adapter] * 3 > self.swapped[adapter]
+        ]
+
+    def __str__(self) -> str:
+        figures = (f"{a} {self.own[a]:.1e}, swapped {self.swapped[a]:.1e}" for a in ADAPTERS)
+        return f"gap between rollout and training {'; '.join(figures)}"
