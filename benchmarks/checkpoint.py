@@ -81,10 +81,8 @@ def main() -> None:
         adapters = size(root / "global_step_0" / "actor" / "A") + size(root / "global_step_0" / "actor" / "B")
         shutil.rmtree(root)
         torch.distributed.destroy_process_group()
-    print(
     share = f"{checkpoint:.0f} MB ({checkpoint / base:.0%}), {adapters:.0f} MB of it adapters"
     print(f"base {base:.0f} MB; checkpoint {share}")
-    )
     for what, times in (("save", saves), ("load", loads)):
         print(f"{what} {statistics.median(times):.2f} s ({min(times):.2f} to {max(times):.2f}, {args.repeats} times)")
     print(f"hash of the base {hashing:.3f} s")
