@@ -1,4 +1,4 @@
-"""Checkpoints between numbers of ranks: saved by two gloo ranks, loaded by one, and the other way round."""
+"""Checkpoints between numbers of ranks: from two gloo ranks to one, and back to two."""
 
 import subprocess
 import sys
@@ -45,14 +45,20 @@ def run(world: int, tiny: Path, folder: Path, load: str, save: Path) -> None:
     assert [rank.wait(timeout=240) for rank in ranks] == [0] * world
 
 
-@pytest.mark.parametrize(("saved_by", "loaded_by"), [(2, 1), (1, 2)])
-def test_a_checkpoint_loads_with_another_number_of_ranks(
-    tiny: Path, tmp_path: Path, saved_by: int, loaded_by: int
-) -> None:
-    """What was loaded is saved again at once: nothing may have changed on the way through the other shards."""
-    first, second = tmp_path / "first", tmp_path / "second"
-    run(saved_by, tiny, tmp_path, "-", first)
-    run(loaded_by, tiny, tmp_path, str(first), second)
+@pytest.fixture(scope="module")
+def saves(tiny: Path, tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
+    """By two ranks that trained, by one that loaded theirs, and by two that loaded that one's."""
+    folder = tmp_path_factory.mktemp("ranks")
+    found = [folder / name for name in ("first", "second", "third")]
+    run(2, tiny, folder, "-", found[0])
+    run(1, tiny, folder, str(found[0]), found[1])
+    run(2, tiny, folder, str(found[1]), found[2])
+    return found
+
+
+@pytest.mark.parametrize("other", [1, 2])
+def test_nothing_changes_on_the_way_through_other_shards(saves: list[Path], other: int) -> None:
+    first, second = saves[0], saves[other]
     for adapter in "AB":
         ours, theirs = (load_file(f / adapter / "adapter_model.safetensors") for f in (first, second))
         assert ours.keys() == theirs.keys() and all(torch.equal(ours[name], theirs[name]) for name in ours)
@@ -66,4 +72,9 @@ def test_a_checkpoint_loads_with_another_number_of_ranks(
         assert ours["lr_schedulers"][adapter] == theirs["lr_schedulers"][adapter]
         for name, tensor in ours["past"][adapter].items():
             assert torch.equal(tensor, theirs["past"][adapter][name])
-    assert len(list(first.glob("rng_*.pt"))) == saved_by
+
+
+def test_each_rank_keeps_its_random_state(saves: list[Path]) -> None:
+    assert [len(list(folder.glob("rng_*.pt"))) for folder in saves] == [2, 1, 2]
+    one, other = (torch.load(saves[0] / f"rng_{rank}.pt", weights_only=False)["cpu"] for rank in range(2))
+    assert not torch.equal(one, other)
