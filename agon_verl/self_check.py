@@ -26,8 +26,8 @@ from agon_verl.game.roles import ADAPTERS
 from agon_verl.tensors import adapter_parameters
 from agon_verl.wire import ADAPTER
 
-# Standard deviation of a mark in each lora_B. With SmolLM2-135M the probabilities of a token under A and under B are then
-# 0.08 to 0.11 apart, and those of two engines in bfloat16 0.007.
+# Standard deviation of a mark in each lora_B. With SmolLM2-135M the probabilities of a token under A and under B are
+# then 0.08 to 0.11 apart, and those of two engines in bfloat16 0.007.
 LOUD = 0.1
 PROMPT = 64  # tokens of text to go on from
 TOLERANCE = 0.1  # the most that the engines may differ by on average, whatever the adapters do
