@@ -26,9 +26,11 @@ from agon_verl.game.roles import ADAPTERS
 from agon_verl.tensors import adapter_parameters
 from agon_verl.wire import ADAPTER
 
-# Standard deviation of a mark in each lora_B. With SmolLM2-135M the probabilities of a token under A and under B are
-# then 0.08 to 0.11 apart, and those of two engines in bfloat16 0.007.
-LOUD = 0.1
+# The size of a mark: noise of this standard deviation over sqrt(r) times LoRA's scaling, so 0.1 for rank 16, alpha 32.
+# With SmolLM2-135M the probabilities of a token under A and under B are then 0.08 to 0.11 apart, and those of two
+# engines in bfloat16 0.007.
+LOUD = 0.8
+RATE = 1e-3  # of the updates that are tried: a schedule may be at 0
 PROMPT = 64  # tokens of text to go on from
 TOLERANCE = 0.1  # the most that the engines may differ by on average, whatever the adapters do
 SAMPLES, TOKENS = 4, 16  # completions for each adapter and replica, and their length
@@ -54,7 +56,7 @@ def check_pair(workers: Any, syncer: Any, servers: Sequence[Any], prompt: list[i
     wrong = [found for rank in workers.check_isolation(prompt) for found in rank]
     workers.mark_adapters()
     syncer.update_weights(0)
-    samples = [sample for server in servers for adapter in ADAPTERS for sample in draw(server, prompt, adapter)]
+    samples = draw(servers, prompt)
     syncer.sleep_replicas()
     trained = next(found for found in workers.log_probs(samples) if found)
     workers.unmark_adapters()
@@ -73,7 +75,6 @@ def rows(samples: Sequence[Sample], adapter: str) -> TensorDict:
 
     whole = [torch.tensor(s.prompt + s.response) for s in samples]
     masks = [torch.ones(len(s.response), dtype=torch.int64) for s in samples]
-    signs = [1.0 if number % 2 else -1.0 for number in range(len(samples))]
     data = TensorDict(
         {
             "input_ids": nested(whole),
@@ -84,7 +85,7 @@ def rows(samples: Sequence[Sample], adapter: str) -> TensorDict:
             "loss_mask": nested([mask.clone() for mask in masks]),
             "old_log_probs": nested([torch.tensor(s.log_probs) for s in samples]),
             "ref_log_prob": nested([torch.tensor(s.log_probs) for s in samples]),
-            "advantages": nested([sign * mask.float() for sign, mask in zip(signs, masks, strict=True)]),
+            "advantages": nested([mask.float() for mask in masks]),
             ADAPTER: NonTensorStack(*[NonTensorData(adapter) for _ in samples]),
         },
         batch_size=len(samples),
@@ -93,24 +94,28 @@ def rows(samples: Sequence[Sample], adapter: str) -> TensorDict:
         data,
         temperature=1.0,
         use_dynamic_bsz=False,
-        micro_batch_size_per_gpu=len(samples),
-        calculate_entropy=False,
+        micro_batch_size_per_gpu=SAMPLES,
+        calculate_entropy=True,
         compute_loss=False,
         global_token_num=NonTensorData([len(ids) for ids in whole]),
     )
     return data
 
 
-def draw(server: Any, prompt: list[int], adapter: str) -> list[Sample]:
-    """What a vLLM server writes under `adapter`."""
-    sampling = {"temperature": 1.0, "top_p": 1.0, "max_tokens": TOKENS, "logprobs": True}
+def draw(servers: Sequence[Any], prompt: list[int]) -> list[Sample]:
+    """What each vLLM server writes under each adapter, all at once."""
+    sampling = {"temperature": 1.0, "top_p": 1.0, "repetition_penalty": 1.0, "max_tokens": TOKENS, "logprobs": True}
+    wanted = [(server, adapter) for server in servers for adapter in ADAPTERS for _ in range(SAMPLES)]
     requests = [
         server.generate.remote(
             prompt_ids=prompt, sampling_params=dict(sampling), request_id=uuid.uuid4().hex, adapter=adapter
         )
-        for _ in range(SAMPLES)
+        for server, adapter in wanted
     ]
-    return [Sample(adapter, prompt, list(o.token_ids), list(o.log_probs)) for o in ray.get(requests)]
+    return [
+        Sample(adapter, prompt, list(output.token_ids), list(output.log_probs))
+        for (_, adapter), output in zip(wanted, ray.get(requests), strict=True)
+    ]
 
 
 def dummies(prompt: list[int]) -> list[Sample]:
@@ -125,6 +130,7 @@ def undone(engine: PairEngine) -> Iterator[None]:
     weights = [p.detach().clone() for p in parameters]
     moments = {adapter: copy.deepcopy(o.state_dict()) for adapter, o in engine.optimizers.items()}
     schedules = {adapter: copy.deepcopy(s.state_dict()) for adapter, s in engine.lr_schedulers.items()}
+    scaler = None if engine.scaler is None else copy.deepcopy(engine.scaler.state_dict())
     try:
         yield
     finally:
@@ -133,6 +139,8 @@ def undone(engine: PairEngine) -> Iterator[None]:
         for adapter in ADAPTERS:
             engine.optimizers[adapter].load_state_dict(moments[adapter])
             engine.lr_schedulers[adapter].load_state_dict(schedules[adapter])
+        if scaler is not None:
+            engine.scaler.load_state_dict(scaler)
 
 
 def isolation(engine: PairEngine, update: Callable[[TensorDict], Any], prompt: list[int]) -> list[str]:
@@ -140,6 +148,8 @@ def isolation(engine: PairEngine, update: Callable[[TensorDict], Any], prompt: l
     wrong = []
     with undone(engine):
         for adapter in ADAPTERS:
+            for group in engine.optimizers[adapter].param_groups:
+                group["lr"] = RATE
             before = {name: t.detach().clone() for name, t in engine.named_state(base=False)}
             update(rows(dummies(prompt), adapter))
             after = dict(engine.named_state(base=False))
@@ -153,11 +163,13 @@ def isolation(engine: PairEngine, update: Callable[[TensorDict], Any], prompt: l
 def mark(engine: PairEngine) -> None:
     """Loud noise in both adapters, another one in each."""
     for number, adapter in enumerate(ADAPTERS):
+        config = engine.module.peft_config[adapter]
+        std = LOUD / (config.lora_alpha / config.r * config.r**0.5)
         for name, parameter in adapter_parameters(engine.module, adapter).items():
             if ".lora_B." in name:
                 generator = torch.Generator(parameter.device).manual_seed(number)
                 local = parameter.to_local() if hasattr(parameter, "to_local") else parameter
-                local.data.normal_(std=LOUD, generator=generator)
+                local.data.normal_(std=std, generator=generator)
 
 
 @dataclass(frozen=True)

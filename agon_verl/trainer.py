@@ -32,10 +32,11 @@ from verl.workers.rollout.replica import RolloutReplicaRegistry
 
 from agon_verl import self_check
 from agon_verl.batches import concat, no_advantage, select
+from agon_verl.checkpoint import CheckpointError
 from agon_verl.config import AgonConfig
 from agon_verl.game.advantages import group_advantages, live_groups
 from agon_verl.game.alarms import Alarms
-from agon_verl.game.health import Trends, health_metrics, validation_health
+from agon_verl.game.health import Trends, cascade_health, health_metrics, validation_health
 from agon_verl.game.prompts import CHALLENGE
 from agon_verl.game.roles import ADAPTERS, Roles, roles
 from agon_verl.game.statistics import pair_metrics
@@ -60,8 +61,8 @@ class PairsFailed(RuntimeError):
 
     def __init__(self, step: int, reason: str) -> None:
         super().__init__(
-            f"step {step}: {reason}. Nothing was learned from this step; start the same command again once the cause "
-            "is gone, and the run goes on from its last checkpoint"
+            f"step {step}: {reason}. Once the cause is gone, start the same command again: the run goes on from its "
+            "last checkpoint"
         )
 
 
@@ -97,6 +98,7 @@ class AgonTrainer(ResumableTrainer):
         self.game = AgonConfig.read(self.config)
         self.trends, self.alarms = Trends(), Alarms(self.game.alarms)
         self._stopping: list[str] = []
+        self._between_steps = False
         self.trainer_mode = "sync"  # verl compares the mode with this string where it means "on policy"
         return super()._build_replay_buffer()
 
@@ -106,26 +108,34 @@ class AgonTrainer(ResumableTrainer):
         RolloutReplicaRegistry.register("vllm", _load_replica)  # in this trainer's process alone
 
     def on_init_end(self) -> None:
-        if self.game.self_check:
-            prompt = self.tokenizer.encode(CHALLENGE)
-            self_check.check_pair(self.actor_rollout_wg, self.checkpoint_manager, self._servers(), prompt)
-        super().on_init_end()
+        servers = [replica.server_handle for replica in self.llm_server_manager.get_replicas()]
+        self.watchdog = Watchdog(servers, self.actor_rollout_wg.workers)
+        self.replay_buffer.watch = self.watchdog.check
+        self.watchdog.start()
+        with self._guarded():
+            if self.game.self_check:
+                prompt = self.tokenizer.encode(CHALLENGE)
+                self_check.check_pair(self.actor_rollout_wg, self.checkpoint_manager, servers, prompt)
+            super().on_init_end()
 
-    def _servers(self) -> list[Any]:
-        return [replica.server_handle for replica in self.llm_server_manager.get_replicas()]
+    @contextmanager
+    def _guarded(self) -> Iterator[None]:
+        """Says what is gone where the watchdog had to end a wait."""
+        try:
+            yield
+        except ray.exceptions.RayError as error:
+            if self.watchdog.reason is None:
+                raise
+            reason = f"a process that it needs is gone ({self.watchdog.reason})"
+            raise PairsFailed(self.global_steps, reason) from error
 
     def fit(self, agent_loop_manager: Any) -> None:
-        watchdog = Watchdog([*self._servers(), *agent_loop_manager.agent_loop_workers], self.actor_rollout_wg.workers)
-        watchdog.start()
-        self.replay_buffer.watch = watchdog.check
-        try:
+        self.watchdog.watched.extend(agent_loop_manager.agent_loop_workers)
+        with self._guarded():
             super().fit(agent_loop_manager)
-        except ray.exceptions.RayError as error:
-            if watchdog.reason is None:
-                raise
-            raise PairsFailed(self.global_steps, f"a process that it needs is gone ({watchdog.reason})") from error
 
     def on_step_begin(self) -> None:
+        self._data_before = super().data_state
         self._stop_if_alarmed()
         self.agent_loop_manager.roles = roles(self.global_steps, self.game.rotation)
 
@@ -144,10 +154,14 @@ class AgonTrainer(ResumableTrainer):
 
     def _sample_pairs(self, metrics: dict, sample_batch_size: int) -> KVBatchMeta:
         self.on_sample_begin()
-        with self._failures_counted(sample_batch_size * self.config.actor_rollout_ref.rollout.n, metrics):
-            batch, off_policy_metrics = self.replay_buffer.sample(
-                global_steps=self.global_steps, partition_id="train", batch_size=sample_batch_size
-            )
+        try:
+            with self._failures_counted(sample_batch_size * self.config.actor_rollout_ref.rollout.n, metrics):
+                batch, off_policy_metrics = self.replay_buffer.sample(
+                    global_steps=self.global_steps, partition_id="train", batch_size=sample_batch_size
+                )
+        except PairsFailed:
+            self._rescue()
+            raise
         metrics.update(off_policy_metrics)
         self.on_sample_end()
         return batch
@@ -157,7 +171,7 @@ class AgonTrainer(ResumableTrainer):
         """Stop if more of these pairs failed than may: a judge or an engine that is down is not a wrong answer."""
         try:
             yield
-        except (RuntimeError, ray.exceptions.RayError) as error:  # no pair at all, or a worker is gone
+        except (RuntimeError, ValueError, ray.exceptions.RayError) as error:  # no pair at all, or a process is gone
             raise PairsFailed(self.global_steps, _why(self._reasons() or [str(error)], pairs)) from error
         failures = self.agent_loop_manager.take_failures()
         metrics["pair/failed"], metrics["pair/failed_share"] = len(failures), len(failures) / pairs
@@ -209,18 +223,37 @@ class AgonTrainer(ResumableTrainer):
 
     def _stop_if_alarmed(self) -> None:
         if self._stopping:
-            self.global_steps -= 1  # the step that is over
-            if self.saved_step != self.global_steps:
-                self._save_checkpoint()
+            self.checkpoint_manager.sleep_replicas()  # as in any other save
+            self._save_step_before()
             raise StoppedByAlarm(
                 f"stopped after step {self.global_steps}, which is saved: {' '.join(self._stopping)} The same command "
                 "goes on from there; agon.alarms.stop says which alarms stop a run"
             )
 
+    def _save_step_before(self) -> None:
+        """The state between two steps, whatever of the next one has begun: problems that were drawn are not lost."""
+        self.global_steps -= 1
+        if self.global_steps > 0 and self.saved_step != self.global_steps:
+            self._between_steps = True
+            self._save_checkpoint()
+
+    def _rescue(self) -> None:
+        """Save what was learned before a step in which the pairs failed, if the run saves at all."""
+        if self.config.trainer.save_freq > 0:
+            try:
+                self._save_step_before()
+            except (CheckpointError, ray.exceptions.RayError) as error:
+                logger.warning("agon-verl: what was learned since the last save is lost: %s", error)
+
+    @property
+    def data_state(self) -> Any:
+        return self._data_before if self._between_steps else super().data_state
+
     def carried(self) -> dict[str, Any]:
-        return {"trends": self.trends.state(), "alarms": self.alarms.state()}
+        return {**super().carried(), "trends": self.trends.state(), "alarms": self.alarms.state()}
 
     def carry(self, state: dict[str, Any]) -> None:
+        super().carry(state)
         self.trends = Trends.from_state(state["trends"])
         self.alarms = Alarms.from_state(self.game.alarms, state["alarms"])
 
@@ -327,12 +360,13 @@ class AgonTrainer(ResumableTrainer):
         cascade = dict(reward_extra_infos_dict)
         right, problems = cascade.pop("draft_acc"), cascade.pop(PROBLEM)
         self._alone[drafter] = _mean_by(problems, right)
+        direction = f"{drafter}_to_{challenger}"
         alone = {"reward": right, "acc": right}
-        metrics: dict[str, float] = {}
-        for label, values in ((f"{drafter}_to_{challenger}", cascade), (f"{drafter}_alone", alone)):
-            counts = {(f"{source}/{label}", uid): n for (source, uid), n in (expected_acc_counts or {}).items()}
+        exchange = cascade_health(right, cascade["acc"])
+        metrics = {f"health/val/{direction}/{name}": value for name, value in exchange.items()}
+        for label, values in ((direction, cascade), (f"{drafter}_alone", alone)):
             sources = [f"{source}/{label}" for source in data_sources]
-            metrics.update(super()._val_metrics_update(sources, sample_uids, values, [], expected_acc_counts=counts))
+            metrics.update(super()._val_metrics_update(sources, sample_uids, values, []))
         return metrics
 
 

@@ -19,6 +19,7 @@ def _register(_: object) -> None:
     import transfer_queue as tq
     from tensordict import NonTensorData, NonTensorStack, TensorDict
     from verl.trainer.ppo.v1 import register_trainer
+    from verl.utils.checkpoint.checkpoint_manager import BaseCheckpointManager
 
     from agon_verl import checkpoint
     from agon_verl.batches import concat, select
@@ -38,6 +39,9 @@ def _register(_: object) -> None:
             if folder := os.environ.get("PROBE_STATE"):
                 self.actor_rollout_wg.save_checkpoint(folder)
                 torch.save(self.train_dataloader.state_dict(), Path(folder, "data.pt"))
+                torch.save(
+                    {"rng": BaseCheckpointManager.get_rng_state(), "carried": self.carried()}, Path(folder, "t.pt")
+                )
 
         def _save_checkpoint(self):
             if self.global_steps == int(os.environ.get("PROBE_DIE_STEP", -1)):

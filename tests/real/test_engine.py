@@ -18,7 +18,7 @@ from agon_verl import self_check
 from agon_verl.checkpoint import CheckpointError
 from agon_verl.engine import PairEngine, adapter_of
 from agon_verl.self_check import Gaps, Sample
-from agon_verl.tensors import adapter_distance, adapter_parameters
+from agon_verl.tensors import adapter_distance, adapter_parameters, save
 from agon_verl.wire import ADAPTER
 from tests.recipes import composed
 
@@ -196,11 +196,40 @@ def test_a_checkpoint_restores_adapters_moments_and_schedules(tiny: Path, tmp_pa
     restored.load_checkpoint(str(tmp_path))
     assert differing(snapshot(engine), snapshot(restored)) == set()
     assert [s.last_epoch for s in restored.lr_schedulers.values()] == [2, 1]
-    rates = [[o.param_groups[0]["lr"] for o in e.optimizers.values()] for e in (engine, restored)]
-    assert rates[0] == rates[1]
+    groups = [[{**o.state_dict()["param_groups"][0]} for o in e.optimizers.values()] for e in (engine, restored)]
+    assert groups[0] == groups[1]
+    assert [s.get_last_lr() for s in engine.lr_schedulers.values()] == [
+        s.get_last_lr() for s in restored.lr_schedulers.values()
+    ]
     for each in (engine, restored):  # and they go on alike
         update(each, loss, batch("B", rows=4, seed=7))
     assert differing(snapshot(engine), snapshot(restored)) == set()
+
+
+def test_a_resumed_run_takes_its_rates_from_its_own_config(tiny: Path, tmp_path: Path) -> None:
+    """The remedy of several alarms is a lower learning rate, and a finished run may be made longer."""
+    trained(tiny, "actor_rollout_ref.actor.optim.lr=0.5").save_checkpoint(str(tmp_path))
+    slower, _ = make_engine(tiny, "actor_rollout_ref.actor.optim.lr=0.05", "agon.lr.B=0.001")
+    slower.load_checkpoint(str(tmp_path))
+    # Ten steps, one of warm-up: update 2 of A gets 8/9 of the peak, update 1 of B all of it.
+    assert slower.optimizers["A"].param_groups[0]["lr"] == pytest.approx(0.05 * 8 / 9)
+    assert slower.optimizers["B"].param_groups[0]["lr"] == pytest.approx(0.001)
+    slower.activate("A")
+    assert slower.lr_scheduler_step() == pytest.approx(0.05 * 7 / 9)
+
+
+def test_snapshots_may_be_switched_on_and_off_on_resume(tiny: Path, tmp_path: Path) -> None:
+    on, off = "agon.opponent.share=0.5", "agon.opponent.share=0.0"
+    for before, after, served in ((off, on, {"A", "B", "A_past", "B_past"}), (on, off, {"A", "B"})):
+        folder = tmp_path / after
+        engine = trained(tiny, before)
+        engine.save_checkpoint(str(folder))
+        resumed, _ = make_engine(tiny, after)
+        resumed.load_checkpoint(str(folder))
+        synced = dict(resumed.get_per_tensor_param(base_sync_done=True)[0])
+        assert {name.split(":")[0] for name in synced} == served
+        if after == on:  # they begin with the adapters as they are
+            assert all(torch.equal(synced[f"A_past:{n}"], t) for n, t in engine.adapter_tensors("A").items())
 
 
 def test_a_checkpoint_without_any_update_loads(tiny: Path, tmp_path: Path) -> None:
@@ -281,6 +310,15 @@ def test_the_self_check_passes_and_leaves_no_trace(tiny: Path) -> None:
     assert [s.state_dict() for s in engine.lr_schedulers.values()] == schedules
 
 
+def test_the_self_check_passes_where_the_rate_is_zero(tiny: Path) -> None:
+    """As at the first step of a warm-up, or after the last step of a run."""
+    engine, loss = make_engine(tiny, "actor_rollout_ref.actor.optim.lr=0")
+    before = snapshot(engine)
+    assert self_check.isolation(engine, lambda data: update(engine, loss, data), list(range(5, 40))) == []
+    assert differing(before, snapshot(engine)) == set()
+    assert [o.param_groups[0]["lr"] for o in engine.optimizers.values()] == [0, 0]
+
+
 def test_the_self_check_names_an_update_that_reaches_the_other_adapter(tiny: Path) -> None:
     engine, loss = make_engine(tiny)
 
@@ -317,3 +355,12 @@ def test_marks_are_loud_and_undone(tiny: Path) -> None:
         as_a, as_b = (log_probs(engine, batch(adapter, rows=3)) for adapter in "AB")
         assert (as_a - as_b).abs().mean() > 0.05
     assert differing(before, snapshot(engine)) == set()
+
+
+def test_a_full_disk_is_called_that(tiny: Path, tmp_path: Path) -> None:
+    with pytest.raises(OSError, match="No space left on device"):
+        save(torch.zeros(100_000), Path("/dev/full"))
+    engine, _ = make_engine(tiny)
+    (tmp_path / "rng_0.pt").symlink_to("/dev/full")
+    with pytest.raises(CheckpointError, match="rank 0: .*No space left on device"):
+        engine.save_checkpoint(str(tmp_path))

@@ -64,12 +64,11 @@ def test_nothing_changes_on_the_way_through_other_shards(saves: list[Path], othe
         assert ours.keys() == theirs.keys() and all(torch.equal(ours[name], theirs[name]) for name in ours)
     ours, theirs = (torch.load(f / "training_state.pt", weights_only=True) for f in (first, second))
     for adapter in "AB":
-        moments = [state["optimizers"][adapter]["moments"] for state in (ours, theirs)]
+        moments = [state["moments"][adapter] for state in (ours, theirs)]
         assert moments[0].keys() == moments[1].keys() != set()
         for name, values in moments[0].items():
             assert all(torch.equal(values[key], moments[1][name][key]) for key in values)
-        assert ours["optimizers"][adapter]["groups"] == theirs["optimizers"][adapter]["groups"]
-        assert ours["lr_schedulers"][adapter] == theirs["lr_schedulers"][adapter]
+        assert ours["updates"][adapter] == theirs["updates"][adapter] > 0
         for name, tensor in ours["past"][adapter].items():
             assert torch.equal(tensor, theirs["past"][adapter][name])
 
