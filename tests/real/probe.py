@@ -38,10 +38,9 @@ def _register(_: object) -> None:
             super().on_init_end()
             if folder := os.environ.get("PROBE_STATE"):
                 self.actor_rollout_wg.save_checkpoint(folder)
+                carried = {"rng": BaseCheckpointManager.get_rng_state(), "carried": self.carried()}
+                torch.save(carried, Path(folder, "trainer.pt"))  # first: asking a data loader draws a number
                 torch.save(self.train_dataloader.state_dict(), Path(folder, "data.pt"))
-                torch.save(
-                    {"rng": BaseCheckpointManager.get_rng_state(), "carried": self.carried()}, Path(folder, "t.pt")
-                )
 
         def _save_checkpoint(self):
             if self.global_steps == int(os.environ.get("PROBE_DIE_STEP", -1)):
