@@ -55,7 +55,7 @@ def test_an_alarm_stops_the_run_with_a_checkpoint_and_says_what_to_try(run: Run)
 def test_health_is_logged(run: Run) -> None:
     for step in run.steps:
         assert 0 < step["health/distance"] <= 1
-        assert {"health/error_overlap", "health/agreement", "health/copy", "health/dead_groups"} <= step.keys()
+        assert {"health/error_overlap", "health/copy", "health/dead_groups", "health/leak"} <= step.keys()
 
 
 def test_each_rank_updates_only_the_streams_own_adapter(run: Run) -> None:
