@@ -24,6 +24,13 @@ def test_fences_by_hand(text, expected):
     assert [(fence.body, fence.closed) for fence in fences(text)] == expected
 
 
+@pytest.mark.parametrize(
+    ("opening", "tag"), [("```", ""), ("```python", "python"), ("``` C++ \r", "C++"), ("````py x", "py x")]
+)
+def test_the_tag_is_what_follows_the_opening_fence(opening, tag):
+    assert [fence.tag for fence in fences(f"{opening}\nx\n````")] == [tag]
+
+
 def test_spans_cover_the_fences():
     text = "a ```py\nx\n``` b"
     (fence,) = fences(text)

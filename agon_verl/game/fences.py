@@ -7,19 +7,27 @@ line such as ```python inside an open block is part of that block. Only backtick
 import re
 from dataclasses import dataclass
 
-_FENCE = re.compile(r"(?<!`)`{3,}+[^\n`]*+\n(?P<body>.*?)(?:(?P<closing>^[ \t]*+`{3,}+(?!\w))|\Z)", re.S | re.M)
+_FENCE = re.compile(
+    r"(?<!`)`{3,}+(?P<tag>[^\n`]*+)\n(?P<body>.*?)(?:(?P<closing>^[ \t]*+`{3,}+(?!\w))|\Z)", re.S | re.M
+)
 
 
 @dataclass(frozen=True, slots=True)
 class Fence:
-    """`text[start:end]` is the whole block, fences included; `closed` is false where the text ends inside it."""
+    """`text[start:end]` is the whole block, fences included; `closed` is false where the text ends inside it.
+
+    `tag` is what follows the opening fence on its line: the language, if the writer names one.
+    """
 
     start: int
     end: int
+    tag: str
     body: str
     closed: bool
 
 
 def fences(text: str) -> list[Fence]:
     """Every fenced block in order; only the last can be unclosed."""
-    return [Fence(m.start(), m.end(), m["body"], m["closing"] is not None) for m in _FENCE.finditer(text)]
+    return [
+        Fence(m.start(), m.end(), m["tag"].strip(), m["body"], m["closing"] is not None) for m in _FENCE.finditer(text)
+    ]

@@ -27,7 +27,7 @@ says nothing of repeated tags; the rules above are ours.
 from dataclasses import dataclass
 
 from agon_verl.game.boxes import boxes
-from agon_verl.game.fences import fences
+from agon_verl.game.fences import Fence, fences
 
 REASONING_TAGS = ("<think>", "</think>")
 OPENED = "reasoning_opened"  # key under which a rollout tells a verifier that the prompt opened the block
@@ -68,13 +68,19 @@ def read(completion: str, *, opened: bool = False, tags: tuple[str, str] = REASO
     return Transcript(reasoning.strip() if closed else None, summary or None, answer, well_formed)
 
 
-def final_program(text: str, *, opened: bool = False, tags: tuple[str, str] = REASONING_TAGS) -> str | None:
+def final_block(text: str, *, opened: bool = False, tags: tuple[str, str] = REASONING_TAGS) -> Fence | None:
     """The last fenced block after the reasoning; `None` without one, or where the text was cut off inside it.
 
     `text` is a whole completion, or a summary, which reads the same.
     """
     blocks = fences(read(text, opened=opened, tags=tags).summary or "")
-    return blocks[-1].body if blocks and blocks[-1].closed and blocks[-1].body.strip() else None
+    return blocks[-1] if blocks and blocks[-1].closed and blocks[-1].body.strip() else None
+
+
+def final_program(text: str, *, opened: bool = False, tags: tuple[str, str] = REASONING_TAGS) -> str | None:
+    """The text of the final block."""
+    block = final_block(text, opened=opened, tags=tags)
+    return None if block is None else block.body
 
 
 def _final_answer(summary: str) -> str | None:

@@ -1,0 +1,75 @@
+"""The ground truth of a programming problem: tests, and how they are judged, checked where they are read.
+
+    {"inputs": ["1 2\n", ...], "outputs": ["3\n", ...], "time_limit": 2.0, "memory_limit": 256, "checker": "..."}
+
+as a dict or as JSON. The last three are optional: CPU seconds a test, megabytes, and, where more than one output is
+right, a Python program that is called as testlib's are, with three paths (the input, the program's output, the expected
+output), and exits with 0 to accept. A test that says nothing is refused here, for any program would pass it.
+"""
+
+import json
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+_KEYS = {"inputs", "outputs", "time_limit", "memory_limit", "checker"}
+_LARGEST_MEMORY = 65536  # megabytes; a larger number is one of bytes
+
+
+class GroundTruthError(ValueError):
+    """One sentence: the data source, the field, the fix."""
+
+
+@dataclass(frozen=True, slots=True)
+class CodeProblem:
+    """`memory_limit` in megabytes."""
+
+    cases: tuple[tuple[bytes, bytes], ...]
+    time_limit: float
+    memory_limit: int
+    checker: str | None
+
+    @classmethod
+    def read(cls, ground_truth: Any, source: str, *, time_limit: float, memory_limit: int) -> "CodeProblem":
+        """The limits given are for problems that name none."""
+        if isinstance(ground_truth, str | bytes):
+            try:
+                ground_truth = json.loads(ground_truth)
+            except ValueError as error:
+                raise GroundTruthError(f"ground_truth of a {source!r} problem is not JSON: {error}") from None
+        if not isinstance(ground_truth, Mapping):
+            raise GroundTruthError(f"ground_truth of a {source!r} problem must be a dict, not {type(ground_truth)}")
+        told = {key: value for key, value in ground_truth.items() if value is not None}  # Arrow fills gaps with None
+        if unknown := told.keys() - _KEYS:
+            raise GroundTruthError(f"ground_truth of a {source!r} problem has unknown keys: {sorted(unknown)}")
+        time_limit, memory_limit = told.get("time_limit", time_limit), told.get("memory_limit", memory_limit)
+        inputs, outputs = (_texts(told, name, source) for name in ("inputs", "outputs"))
+        checker = told.get("checker")
+        if len(inputs) != len(outputs):
+            raise GroundTruthError(f"a {source!r} problem has {len(inputs)} inputs but {len(outputs)} outputs")
+        if not inputs:
+            raise GroundTruthError(f"a {source!r} problem has no tests: drop it from the data")
+        if checker is None and not any(output.strip() for output in outputs):
+            raise GroundTruthError(f"every output of a {source!r} problem is blank: a program that does nothing passes")
+        return cls(
+            cases=tuple(zip(inputs, outputs, strict=True)),
+            time_limit=_number(time_limit, "time_limit", source, 3600),
+            memory_limit=math.ceil(_number(memory_limit, "memory_limit", source, _LARGEST_MEMORY)),
+            checker=checker,
+        )
+
+
+def _texts(told: Mapping[str, Any], name: str, source: str) -> list[bytes]:
+    values: Any = told.get(name)
+    if hasattr(values, "tolist"):  # an array, as a parquet column of lists is read
+        values = values.tolist()
+    if not isinstance(values, Sequence) or isinstance(values, str) or not all(isinstance(v, str) for v in values):
+        raise GroundTruthError(f"{name} of a {source!r} problem must be a list of strings")
+    return [value.encode("utf-8", "surrogatepass") for value in values]
+
+
+def _number(value: Any, name: str, source: str, most: float) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value <= most:
+        raise GroundTruthError(f"{name}={value!r} of a {source!r} problem must be a number above 0 and at most {most}")
+    return float(value)

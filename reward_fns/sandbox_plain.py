@@ -1,0 +1,30 @@
+"""A program as a plain process of this machine, for trusted code: limited, but nothing is hidden from it."""
+
+import math
+import resource
+import subprocess
+import tempfile
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+
+from reward_fns.sandbox import Ending, Limits
+from reward_fns.sandbox_process import Watched, over_limit, sealed, set_limits
+
+
+class PlainLaunch:
+    def __init__(self, prefix: Sequence[str], files: Mapping[str, bytes], limits: Limits, stack: ExitStack) -> None:
+        self._limits, self._stack = limits, stack
+        self.fds = [stack.enter_context(sealed(content)) for content in files.values()]
+        self.command = [*prefix, *(f"/proc/self/fd/{descriptor}" for descriptor in self.fds)]
+        self.cwd = stack.enter_context(tempfile.TemporaryDirectory(prefix="agon-trusted-"))
+
+    def begin(self, process: subprocess.Popen[bytes]) -> Watched:
+        seconds = math.ceil(self._limits.cpu) + 1
+        set_limits(process.pid, {resource.RLIMIT_CPU: (seconds, seconds), resource.RLIMIT_CORE: (1, 1)})
+        return Watched.open(process.pid, self._stack)
+
+    def look(self, watched: Watched) -> Ending | None:
+        return over_limit(watched, self._limits)
+
+    def ran(self) -> bool:
+        return True

@@ -1,0 +1,145 @@
+"""The verifier for programs: right if every test passes, each in a sandbox of its own.
+
+The program is the last fenced block of what follows the reasoning. It is hostile until proven otherwise: it runs where
+it sees its input and nothing else, and what it is compared with stays here. It is given each test's input, must exit
+with 0 within its limits, and its output must match (output_match.py) or satisfy the problem's checker, which runs in a
+sandbox too. The first failure ends the judging and is the verdict: `wrong`, `timeout`, `memory`, `runtime_error`,
+`output_limit`, `disk_limit`, `compile_error`; `no_program` without a block, `language` where it cannot be run here.
+
+A failure of the judge is raised: a sandbox that cannot be started (`SandboxError`), a ground truth that cannot be read
+(`GroundTruthError`), a checker that rejects the expected output.
+
+Where programs run is chosen with `reward.custom_reward_function.reward_kwargs.backend`: `local` (sandbox_local.py) or
+`e2b` (sandbox_e2b.py). docs/sandbox.md describes both.
+"""
+
+import asyncio
+import hashlib
+import re
+from collections.abc import Sequence
+from functools import cache
+from typing import Any
+
+from agon_verl.game.fences import Fence
+from agon_verl.game.rewards import Outcome, standalone_reward
+from agon_verl.game.transcript import OPENED, REASONING_TAGS, final_block, read
+from reward_fns.code_problem import CodeProblem, GroundTruthError
+from reward_fns.output_match import same_output
+from reward_fns.sandbox import LANGUAGES, MB, WALL_PER_CPU, Job, Limits, Program, Run, Sandbox
+
+_CHECKING = Limits(cpu=10.0, memory=1024 * MB, output=MB)
+_LARGE = 1 << 16  # bytes of output from which on comparing is left to a thread
+_CHECKED_OUTPUT = 16 * MB  # what a program may print where a checker decides
+_OUT_OF_MEMORY = re.compile(rb"^MemoryError|std::bad_alloc", re.M)
+_NOT_PYTHON = re.compile(rb"^(?:SyntaxError|IndentationError|TabError):", re.M)
+_sound_checkers: set[bytes] = set()  # digests of those that accepted an expected output
+
+
+async def compute_score(
+    data_source: str,
+    solution_str: str,
+    ground_truth: Any,
+    extra_info: dict[str, Any] | None = None,
+    *,
+    format_weight: float = 0.5,
+    opened: bool = False,
+    reasoning_tags: Sequence[str] = REASONING_TAGS,
+    backend: str = "local",
+    time_limit: float = 10.0,
+    memory_limit: int = 512,
+    total_time: float = 60.0,
+    slots: int | None = None,
+    trusted: bool = False,
+    python: str | None = None,
+    template: str | None = None,
+    **kwargs: Any,
+) -> dict[str, float | str]:
+    """Score one completion: `score` is 2c + lambda phi, `acc` c, `format` phi, `pred` the program ("" if none).
+
+    `time_limit` (CPU seconds a test) and `memory_limit` (megabytes) are for problems that name none; `total_time` is
+    for all tests of a program together. `slots`, `trusted` and `python` set up the local sandbox, `slots` and
+    `template` e2b.
+    """
+    problem = CodeProblem.read(ground_truth, data_source, time_limit=time_limit, memory_limit=memory_limit)
+    opening, closing = reasoning_tags
+    was_opened = bool((extra_info or {}).get(OPENED, opened))
+    transcript = read(solution_str, opened=was_opened, tags=(opening, closing))
+    block = final_block(solution_str, opened=was_opened, tags=(opening, closing))
+    verdict = "no_program"
+    if block is not None:
+        sandbox = _sandbox(backend, slots, trusted, python, template)
+        verdict = await judge(block, problem, sandbox, total_time)
+    correct, well_formed = float(verdict == "correct"), float(transcript.well_formed)
+    return {
+        "score": standalone_reward(Outcome(correct, well_formed, length=0), format_weight),
+        "acc": correct,
+        "format": well_formed,
+        "pred": "" if block is None else block.body,
+        "verdict": verdict,
+    }
+
+
+async def judge(block: Fence, problem: CodeProblem, sandbox: Sandbox, total_time: float) -> str:
+    """The verdict on one program: "correct", or what the first failure was."""
+    language = LANGUAGES.get(block.tag.partition(" ")[0].lower())
+    if language is None or not await sandbox.can_run(language):
+        return "language"
+    program = await sandbox.build(block.body, language)
+    if program is None:
+        return "compile_error"
+    left = total_time
+    for stdin, expected in problem.cases:
+        output = _CHECKED_OUTPUT if problem.checker else MB + 4 * len(expected)
+        run = await sandbox.run(Job(program, stdin, Limits(problem.time_limit, problem.memory_limit * MB, output)))
+        if (failure := _failure(run)) is not None:
+            return failure
+        if not await _accepted(run.stdout, stdin, expected, problem.checker, sandbox):
+            return "wrong"
+        left -= max(run.cpu, run.wall / WALL_PER_CPU)
+        if left < 0:
+            return "timeout"
+    return "correct"
+
+
+def _failure(run: Run) -> str | None:
+    """What went wrong with a run, whatever it printed. The program's own words only name its failure."""
+    if run.ending != "exited":
+        return run.ending
+    if run.exit_code == 0:
+        return None
+    if _OUT_OF_MEMORY.search(run.stderr):
+        return "memory"
+    return "compile_error" if _NOT_PYTHON.search(run.stderr) else "runtime_error"
+
+
+async def _accepted(output: bytes, stdin: bytes, expected: bytes, checker: str | None, sandbox: Sandbox) -> bool:
+    if checker is None:
+        if len(output) < _LARGE:
+            return same_output(output, expected)
+        return await asyncio.to_thread(same_output, output, expected)
+    digest = hashlib.sha256(checker.encode()).digest()
+    if digest not in _sound_checkers:
+        if not await _check(checker, stdin, expected, expected, sandbox):
+            raise GroundTruthError("the checker rejects the expected output of a test")
+        _sound_checkers.add(digest)
+    return await _check(checker, stdin, output, expected, sandbox)
+
+
+async def _check(checker: str, stdin: bytes, output: bytes, expected: bytes, sandbox: Sandbox) -> bool:
+    """An output on which a sound checker fails, in whatever way, is not one it accepts."""
+    files = {"input": stdin, "output": output, "answer": expected}
+    run = await sandbox.run(Job(Program("python", checker.encode()), b"", _CHECKING, files))
+    return run.ending == "exited" and run.exit_code == 0
+
+
+@cache
+def _sandbox(backend: str, slots: int | None, trusted: bool, python: str | None, template: str | None) -> Sandbox:
+    if backend == "local":
+        from reward_fns.sandbox_local import LocalSandbox
+
+        return LocalSandbox(slots, trusted, python)
+    if backend == "e2b":
+        from reward_fns.sandbox_e2b import E2BSandbox
+
+        return E2BSandbox(slots, template)
+    raise ValueError(f"backend={backend!r} is unknown: use local or e2b")
