@@ -16,7 +16,8 @@ import struct
 
 # name: (x86_64, aarch64), None where the architecture lacks it. From 424 on the numbers are the same everywhere.
 _REFUSED: dict[str, tuple[int | None, int | None]] = {
-    "sync": (162, 81), "syncfs": (306, 267), "io_setup": (206, 0), "inotify_init": (253, None), "inotify_init1": (294, 26), "fanotify_init": (300, 262),
+    "sync": (162, 81), "syncfs": (306, 267), "io_setup": (206, 0), "inotify_init": (253, None),
+    "inotify_init1": (294, 26), "fanotify_init": (300, 262),
     "mount": (165, 40), "umount2": (166, 39), "pivot_root": (155, 41), "chroot": (161, 51), "unshare": (272, 97),
     "setns": (308, 268), "open_tree": (428, 428), "move_mount": (429, 429), "fsopen": (430, 430),
     "fsconfig": (431, 431), "fsmount": (432, 432), "fspick": (433, 433), "mount_setattr": (442, 442),
