@@ -58,7 +58,7 @@ class Program:
 class Run:
     """One run: `ending` is "exited" unless a limit stopped it; `exit_code` is 128 + n after signal n.
 
-    `wall` leaves out the time spent waiting for a core, where the sandbox can tell.
+    `wall` leaves out the time spent waiting for a core.
     """
 
     ending: Ending

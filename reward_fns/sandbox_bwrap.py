@@ -5,10 +5,14 @@ stage with root's rights, so that an interpreter under /root can be shown, and t
 that nothing else on the machine is, another one in each slot. The kernel counts threads by user (and, since 5.14, by
 user namespace), so no program can use up a neighbour's; root's it would not limit at all.
 
-The program is process 1 of its own process namespace and the only one (see sandbox_seccomp.py). Bubblewrap forks it and
-waits, we limit it from outside, then it is let go: no limit depends on a helper inside. Bubblewrap tells on a
-descriptor that the program never has whether the program was reached, so a failure to set the stage is never taken
-for one of the program's, nor the other way round.
+Either way the program is the first process of its process namespace and the only one (see sandbox_seccomp.py), and ends
+with us by the kernel's parent-death signal. Root's bubblewrap, which has given up its rights, may not signal the user
+that the program has become; so `unshare` puts both into a namespace more, which ends with bubblewrap. Every process is
+collected by the one that started it, so no zombie is left to a container whose own first process collects none.
+
+Bubblewrap forks the program and waits, we limit it from outside, then it is let go: no limit depends on a helper
+inside. On a descriptor that the program never has bubblewrap tells whether the program was reached, so a failure to
+set the stage is never taken for one of the program's, nor the other way round.
 """
 
 import json
@@ -23,7 +27,7 @@ from contextlib import ExitStack
 from pathlib import Path
 
 from reward_fns.sandbox import MB, Ending, Limits, SandboxError
-from reward_fns.sandbox_process import Watched, over_limit, sealed, set_limits
+from reward_fns.sandbox_process import Started, Watched, sealed, set_limits
 from reward_fns.sandbox_seccomp import seccomp_filter
 
 BOX = "/box"  # where the program and its files lie
@@ -57,22 +61,23 @@ class Bubblewrap:
     def __init__(
         self, binary: str, shown: Sequence[str], hidden: Sequence[str] = (), *, disk: int = 16 * MB, forks: bool = False
     ) -> None:
-        self.disk, self.filter, self._root = disk, seccomp_filter(forks), os.geteuid() == 0
-        self._arguments = [
-            binary, "--die-with-parent", "--new-session", "--as-pid-1", "--clearenv", "--cap-drop", "ALL",
-            "--unshare-ipc", "--unshare-net", "--unshare-pid", "--unshare-uts", "--unshare-cgroup-try",
-            "--hostname", "sandbox",
+        self.disk, self.filter, self.root = disk, seccomp_filter(forks), os.geteuid() == 0
+        if self.root:
+            self._setpriv, unshare = _tool("setpriv"), _tool("unshare")
+            shown = [*shown, self._setpriv]
+            self._arguments = [
+                self._setpriv, "--pdeathsig", "KILL", unshare, "--pid", "--fork", "--kill-child=KILL", "--",
+                binary, "--cap-drop", "ALL", "--cap-add", "CAP_SETUID", "--cap-add", "CAP_SETGID",
+            ]  # fmt: skip
+        else:
+            self._arguments = [binary, "--unshare-user", "--cap-drop", "ALL"]
+        self._arguments += [
+            "--die-with-parent", "--new-session", "--as-pid-1", "--clearenv", "--hostname", "sandbox",
+            "--unshare-pid", "--unshare-ipc", "--unshare-net", "--unshare-uts", "--unshare-cgroup-try",
             *_libraries(), *_read_only(shown),
         ]  # fmt: skip
         for folder in hidden:
             self._arguments += ["--tmpfs", folder, "--remount-ro", folder]
-        if not self._root:
-            self._arguments.append("--unshare-user")
-        elif (setpriv := shutil.which("setpriv")) is None:
-            raise SandboxError("setpriv is missing, which root needs: install util-linux, or run as an ordinary user")
-        else:
-            self._setpriv = os.path.realpath(setpriv)
-            self._arguments += ["--cap-add", "CAP_SETUID", "--cap-add", "CAP_SETGID", *_read_only([self._setpriv])]
         self._arguments += [
             "--perms", "0755", "--dir", BOX, "--perms", "0755", "--dir", "/dev", "--proc", "/proc",
             "--dev-bind", "/dev/null", "/dev/null", "--dev-bind", "/dev/urandom", "/dev/urandom",
@@ -82,8 +87,10 @@ class Bubblewrap:
         ]  # fmt: skip
 
     def command(self, argv: Sequence[str], options: Sequence[str], slot: int) -> list[str]:
-        uid = str(_FIRST_UID + slot % _UIDS)
-        become = [self._setpriv, "--reuid", uid, "--regid", uid, "--clear-groups", "--"] if self._root else []
+        become = []
+        if self.root:
+            uid = str(_FIRST_UID + slot % _UIDS)
+            become = [self._setpriv, "--reuid", uid, "--regid", uid, "--clear-groups", "--inh-caps=-all"]
         return [*self._arguments, *options, "--remount-ro", "/", "--", *become, *argv]
 
 
@@ -96,8 +103,8 @@ class BubblewrapLaunch:
         self, kind: Bubblewrap, prefix: Sequence[str], files: Mapping[str, bytes], limits: Limits, *,
         slot: int, call_stack: int, stack: ExitStack,
     ) -> None:  # fmt: skip
-        self._limits, self._disk, self._call_stack, self._stack = limits, kind.disk, call_stack, stack
-        self._file_size = max([self._disk, *map(len, files.values())])
+        self._kind, self._limits, self._call_stack, self._stack = kind, limits, call_stack, stack
+        self._file_size = max([kind.disk, *map(len, files.values())])
         self._status, status_writer = os.pipe()
         block, self._go = os.pipe()
         self._ours = [status_writer, block]  # until the child has its own
@@ -113,13 +120,17 @@ class BubblewrapLaunch:
         options += ["--seccomp", str(self.fds[-1])]
         self.command = kind.command([*prefix, *(f"{BOX}/{name}" for name in files)], options, slot)
 
-    def begin(self, process: subprocess.Popen[bytes]) -> Watched | None:
+    def begin(self, process: subprocess.Popen[bytes]) -> Started | None:
         self._close_ours()
         told = self._read_status()
         if not told:
             return None
-        pid = json.loads(told)["child-pid"]
-        watched = Watched.open(pid, self._stack)
+        if self._kind.root:  # bubblewrap tells the number that counts in its own namespace
+            first = _only_child(process.pid)
+            pid = _only_child(first)
+        else:
+            first = pid = json.loads(told)["child-pid"]
+        started = Started(Watched.open(pid, self._stack), Watched.open(first, self._stack))
         address_space, seconds = self._limits.memory + HEADROOM, math.ceil(self._limits.cpu) + 1
         set_limits(pid, {
             resource.RLIMIT_AS: (address_space, address_space),
@@ -132,10 +143,10 @@ class BubblewrapLaunch:
             resource.RLIMIT_CORE: (1, 1),  # with 0 the host's handler of crashes, if it has one, would still be started
         })  # fmt: skip
         os.write(self._go, b"1")
-        return watched
+        return started
 
-    def look(self, watched: Watched) -> Ending | None:
-        return over_limit(watched, self._limits) or ("disk_limit" if self._files(watched) > INODES else None)
+    def look(self, program: Watched) -> Ending | None:
+        return "disk_limit" if self._files(program) > INODES else None
 
     def ran(self) -> bool:
         return "exit-code" in self._read_status()
@@ -149,21 +160,33 @@ class BubblewrapLaunch:
             line += chunk
         return line.decode()
 
-    def _files(self, watched: Watched) -> int:
+    def _files(self, program: Watched) -> int:
         try:
-            folder = os.open("root/tmp", os.O_PATH, dir_fd=watched.proc)
+            folder = os.open("root/tmp", os.O_PATH, dir_fd=program.proc)
         except (FileNotFoundError, ProcessLookupError):
             return 0
         try:
             found = os.fstatvfs(folder)
         finally:
             os.close(folder)
-        ours = found.f_blocks * found.f_frsize == self._disk  # and not yet the host's
+        ours = found.f_blocks * found.f_frsize == self._kind.disk  # and not yet the host's
         return found.f_files - found.f_ffree if ours else 0
 
     def _close_ours(self) -> None:
         while self._ours:
             os.close(self._ours.pop())
+
+
+def _only_child(pid: int) -> int:
+    (child,) = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+    return int(child)
+
+
+def _tool(name: str) -> str:
+    path = shutil.which(name)
+    if path is None:
+        raise SandboxError(f"{name} is missing, which root needs: install util-linux, or run as an ordinary user")
+    return os.path.realpath(path)
 
 
 def _libraries() -> list[str]:

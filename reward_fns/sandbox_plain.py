@@ -7,8 +7,8 @@ import tempfile
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 
-from reward_fns.sandbox import Ending, Limits
-from reward_fns.sandbox_process import Watched, over_limit, sealed, set_limits
+from reward_fns.sandbox import Limits
+from reward_fns.sandbox_process import Started, Watched, sealed, set_limits
 
 
 class PlainLaunch:
@@ -18,13 +18,14 @@ class PlainLaunch:
         self.command = [*prefix, *(f"/proc/self/fd/{descriptor}" for descriptor in self.fds)]
         self.cwd = stack.enter_context(tempfile.TemporaryDirectory(prefix="agon-trusted-"))
 
-    def begin(self, process: subprocess.Popen[bytes]) -> Watched:
+    def begin(self, process: subprocess.Popen[bytes]) -> Started:
         seconds = math.ceil(self._limits.cpu) + 1
         set_limits(process.pid, {resource.RLIMIT_CPU: (seconds, seconds), resource.RLIMIT_CORE: (1, 1)})
-        return Watched.open(process.pid, self._stack)
+        program = Watched.open(process.pid, self._stack)
+        return Started(program, program)
 
-    def look(self, watched: Watched) -> Ending | None:
-        return over_limit(watched, self._limits)
+    def look(self, program: Watched) -> None:
+        return None
 
     def ran(self) -> bool:
         return True

@@ -18,7 +18,7 @@ from reward_fns.sandbox_bwrap import HEADROOM, THREADS
 _LIMITS = Limits(cpu=5.0, memory=128 * MB, output=MB)
 
 _ATTEMPTS = r"""
-import ctypes, json, os, socket, sys, threading, time
+import ctypes, json, mmap, os, socket, sys, threading
 told = json.loads(sys.stdin.read())
 holes = []
 
@@ -46,14 +46,14 @@ attempt("the network can be reached", lambda: socket.create_connection(("127.0.0
 attempt("files of the host can be read", lambda: open(told["file"]).read())
 attempt("processes can be started", fork)
 attempt("user namespaces can be made inside", new_user_namespace)
-attempt("memory is not limited", lambda: bytearray(told["memory"]))
+attempt("memory is not limited", lambda: mmap.mmap(-1, told["memory"]))
 for path in ("/escaped", "/box/escaped", "/dev/escaped", os.path.dirname(os.__file__) + "/escaped", "/usr/lib/escaped"):
     attempt(f"{path} can be written", lambda: write(path))
-attempt("/tmp is not limited", lambda: write("/tmp/large", 1 << 26))
-os.remove("/tmp/large")
+attempt("/tmp is not limited", lambda: [write(f"/tmp/{i}", 1 << 22) for i in range(8)])
+attempt("files are not limited", lambda: write("/tmp/large", 1 << 26))
 
-if (seen := [name for name in os.listdir("/proc") if name.isdigit()]) != ["1"]:
-    holes.append(f"{len(seen)} processes can be seen")
+if (seen := sum(name.isdigit() for name in os.listdir("/proc"))) != 1:
+    holes.append(f"{seen} processes can be seen")
 if extra := set(os.listdir("/proc/self/fd")) - {"0", "1", "2", "3"}:
     holes.append(f"{len(extra)} open files are inherited")
 if extra := set(os.environ) - {"LC_CTYPE", "PWD"}:  # which Python and bubblewrap set themselves

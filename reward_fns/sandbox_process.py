@@ -28,8 +28,17 @@ _SEALS = fcntl.F_SEAL_SEAL | fcntl.F_SEAL_WRITE | fcntl.F_SEAL_GROW | fcntl.F_SE
 
 
 @dataclass(frozen=True, slots=True)
+class Usage:
+    """Of a process so far: seconds of CPU time, seconds ready to run while no core was free, peak resident bytes."""
+
+    cpu: float = 0.0
+    queued: float = 0.0
+    memory: int = 0
+
+
+@dataclass(frozen=True, slots=True)
 class Watched:
-    """The program's process, by descriptors: its number could be another process's by the time it is used."""
+    """A process by descriptors: its number could be another process's by the time it is used."""
 
     pidfd: int
     proc: int  # /proc/<pid>
@@ -41,12 +50,6 @@ class Watched:
         stack.callback(os.close, found.proc)
         return found
 
-    def kill(self) -> None:
-        try:
-            signal.pidfd_send_signal(self.pidfd, signal.SIGKILL)
-        except ProcessLookupError:
-            pass  # already gone
-
     def read(self, name: str) -> str:
         """A file of /proc/<pid>; blank once the process is gone."""
         try:
@@ -55,10 +58,30 @@ class Watched:
         except (FileNotFoundError, ProcessLookupError):
             return ""
 
-    def queued(self) -> float:
-        """Seconds for which it was ready to run and no core was free."""
-        fields = self.read("schedstat").split()
-        return int(fields[1]) / 1e9 if fields else 0.0
+    def usage(self) -> Usage | None:
+        stat = self.read("stat").rpartition(")")[2].split()
+        scheduled = self.read("schedstat").split()
+        _, _, peak = self.read("status").partition("VmHWM:")
+        if not (stat and scheduled and peak):
+            return None
+        cpu = (int(stat[11]) + int(stat[12])) / _CLOCK_TICKS
+        return Usage(cpu, int(scheduled[1]) / 1e9, int(peak.split(maxsplit=1)[0]) * 1024)
+
+    def end(self) -> None:
+        """Kill it and wait until it is gone."""
+        try:
+            signal.pidfd_send_signal(self.pidfd, signal.SIGKILL)
+        except ProcessLookupError:
+            return
+        _wait(self.pidfd)
+
+
+@dataclass(frozen=True, slots=True)
+class Started:
+    """The program, and the process with which everything ends that it could have started."""
+
+    program: Watched
+    first: Watched
 
 
 class Launch(Protocol):
@@ -68,14 +91,14 @@ class Launch(Protocol):
     fds: list[int]
     cwd: str
 
-    def begin(self, process: subprocess.Popen[bytes]) -> Watched | None:
-        """Limit the program and let it go; `None` where it could not be started."""
+    def begin(self, process: subprocess.Popen[bytes]) -> Started | None:
+        """Set the limits and let the program go; `None` where it cannot be started."""
 
-    def look(self, watched: Watched) -> Ending | None:
-        """Whether it is over a limit by now."""
+    def look(self, program: Watched) -> Ending | None:
+        """Whether it is over a limit that only this kind of launch has."""
 
     def ran(self) -> bool:
-        """Whether the program itself was reached, asked when the command has ended of its own accord."""
+        """Whether the program was reached at all, asked when the command has ended of its own accord."""
 
 
 @contextmanager
@@ -104,19 +127,22 @@ def supervise(launch: Launch, stdin: bytes, limits: Limits) -> Run:
             launch.command, stdin=stack.enter_context(sealed(stdin)), stdout=pipes.writers[0], stderr=pipes.writers[1],
             pass_fds=launch.fds, env={}, cwd=launch.cwd, start_new_session=True,
         )  # fmt: skip
-        watched, ending, wall = None, None, 0.0
+        started: Started | None = None
+        watch = _Watch(launch, pipes, limits)
         try:
-            watched = launch.begin(process)
-            if watched is not None:
-                ending, wall = _watch(launch, watched, pipes, process.pid, limits.wall)
+            started = launch.begin(process)
+            if started is not None:
+                watch.until_the_end(process, started.program)
         finally:
-            code, cpu = _end(process, watched)
+            if started is not None:
+                started.first.end()
+            code, cpu = _collect(process)
         pipes.drain()
-        if watched is None or (ending is None and not launch.ran()):
+        if started is None or (watch.ending is None and not launch.ran()):
             told = pipes.stderr.decode(errors="replace").strip()
             raise SandboxError(f"{launch.command[0]} could not start the program: {told}")
-        ending = ending or pipes.over or ("timeout" if cpu > limits.cpu else "exited")
-        return Run(ending, code if code >= 0 else 128 - code, bytes(pipes.stdout), bytes(pipes.stderr), cpu, wall)
+        ending = watch.ending or pipes.over or ("timeout" if cpu > limits.cpu else "exited")
+        return Run(ending, code, bytes(pipes.stdout), bytes(pipes.stderr), cpu, watch.wall)
 
 
 def set_limits(pid: int, limits: Mapping[int, tuple[int, int]]) -> None:
@@ -127,17 +153,6 @@ def set_limits(pid: int, limits: Mapping[int, tuple[int, int]]) -> None:
             hard = ceiling if hard == resource.RLIM_INFINITY else min(hard, ceiling)
             soft = min(soft, hard)
         resource.prlimit(pid, kind, (soft, hard))
-
-
-def over_limit(watched: Watched, limits: Limits) -> Ending | None:
-    """CPU time and memory so far. Kernel limits stand behind both, but they are coarse."""
-    fields = watched.read("stat").rpartition(")")[2].split()
-    if fields and (int(fields[11]) + int(fields[12])) / _CLOCK_TICKS > limits.cpu:
-        return "timeout"
-    _, _, peak = watched.read("status").partition("VmHWM:")
-    if peak and int(peak.split(maxsplit=1)[0]) * 1024 > limits.memory:
-        return "memory"
-    return None
 
 
 class _Pipes:
@@ -176,47 +191,67 @@ class _Pipes:
                 pass
 
 
-def _watch(launch: Launch, watched: Watched, pipes: _Pipes, pid: int, limit: float) -> tuple[Ending | None, float]:
-    """Read until the command ends (`None`) or the program goes over a limit; with it the time that counts."""
-    began, queued = time.monotonic(), 0.0
-    exited = os.pidfd_open(pid)
+class _Watch:
+    """A program's run as its judge sees it: what it used, how long it took, and which limit it broke, if any."""
+
+    def __init__(self, launch: Launch, pipes: _Pipes, limits: Limits) -> None:
+        self._launch, self._pipes, self._limits = launch, pipes, limits
+        self._began = time.monotonic()
+        self.usage = Usage()
+        self.wall = 0.0
+        self.ending: Ending | None = None
+
+    def until_the_end(self, process: subprocess.Popen[bytes], program: Watched) -> None:
+        """Read output until the command ends or the program goes over a limit."""
+        self._began = time.monotonic()
+        exited = os.pidfd_open(process.pid)
+        try:
+            poll = select.poll()
+            for descriptor in (*self._pipes.readers, exited):
+                poll.register(descriptor, select.POLLIN)
+            next_look, running = self._began + TICK, True
+            while running and self.ending is None:
+                for descriptor, _ in poll.poll(max(0.0, (next_look - time.monotonic()) * 1000)):
+                    if descriptor == exited:
+                        running = False
+                    else:
+                        self._pipes.read(descriptor)
+                self.ending = self._pipes.over
+                self.wall = time.monotonic() - self._began - self.usage.queued
+                if running and time.monotonic() >= next_look:
+                    next_look = time.monotonic() + TICK
+                    self._look(program)
+        finally:
+            os.close(exited)
+
+    def _look(self, program: Watched) -> None:
+        self.usage = program.usage() or self.usage
+        elapsed = time.monotonic() - self._began
+        self.wall = elapsed - self.usage.queued
+        if self.usage.cpu > self._limits.cpu or self.wall > self._limits.wall:
+            self.ending = "timeout"
+        elif self.usage.memory > self._limits.memory:
+            self.ending = "memory"
+        else:
+            self.ending = self.ending or self._launch.look(program)
+        if self.ending is None and elapsed > _STARVED * self._limits.wall:
+            raise SandboxError(f"a program waited {elapsed:.0f} s for a core: this machine is too busy to judge")
+
+
+def _collect(process: subprocess.Popen[bytes]) -> tuple[int, float]:
+    """The command's exit code, 128 + n after signal n, and CPU time; what is left of its group is killed."""
+    exited = os.pidfd_open(process.pid)
     try:
-        poll = select.poll()
-        for descriptor in (*pipes.readers, exited):
-            poll.register(descriptor, select.POLLIN)
-        next_look = began + TICK
-        while True:
-            ready = poll.poll(max(0.0, (next_look - time.monotonic()) * 1000))
-            now = time.monotonic()
-            for descriptor, _ in ready:
-                if descriptor == exited:
-                    return None, now - began - queued
-                pipes.read(descriptor)
-            if pipes.over:
-                return pipes.over, now - began - queued
-            if now < next_look:
-                continue
-            next_look, queued = now + TICK, watched.queued()
-            if ending := launch.look(watched):
-                return ending, now - began - queued
-            if now - began - queued > limit:
-                return "timeout", now - began - queued
-            if now - began > _STARVED * limit:
-                raise SandboxError(f"a program waited {queued:.0f} s for a core: the machine is too busy to judge")
+        _wait(exited)
     finally:
         os.close(exited)
-
-
-def _end(process: subprocess.Popen[bytes], watched: Watched | None) -> tuple[int, float]:
-    """Kill what still runs and collect the command: its exit code, and the CPU seconds of all it waited for."""
-    if watched is not None:
-        watched.kill()
-        gone = os.pidfd_open(process.pid)
-        poll = select.poll()
-        poll.register(gone, select.POLLIN)
-        poll.poll(_GRACE * 1000)
-        os.close(gone)
-    os.killpg(process.pid, signal.SIGKILL)  # not collected yet, so the number is still its own
+    os.killpg(process.pid, signal.SIGKILL)  # before it is collected: until then the number is its own
     _, status, usage = os.wait4(process.pid, 0)
-    process.returncode = os.waitstatus_to_exitcode(status)
-    return process.returncode, usage.ru_utime + usage.ru_stime
+    code = process.returncode = os.waitstatus_to_exitcode(status)
+    return code if code >= 0 else 128 - code, usage.ru_utime + usage.ru_stime
+
+
+def _wait(pidfd: int) -> None:
+    poll = select.poll()
+    poll.register(pidfd, select.POLLIN)
+    poll.poll(_GRACE * 1000)

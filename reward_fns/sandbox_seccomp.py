@@ -31,14 +31,15 @@ _REFUSED: dict[str, tuple[int | None, int | None]] = {
     "io_uring_setup": (425, 425), "io_uring_enter": (426, 426), "io_uring_register": (427, 427),
 }  # fmt: skip
 _FORK: dict[str, tuple[int | None, int | None]] = {"fork": (57, None), "vfork": (58, None)}
-_CLONE, _CLONE3 = (56, 220), 435
+_CLONE, _CLONE3, _PRCTL = (56, 220), 435, (157, 167)
 _AUDIT_ARCH = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}
 _X32 = 0x40000000  # the second numbering of system calls on x86_64
 _CLONE_THREAD = 0x00010000
+_SET_PARENT_DEATH_SIGNAL, _SIGKILL = 1, 9
 _CLONE_NEW = 0x7E020000  # every flag that makes a namespace
 
 _LOAD, _EQUAL, _AT_LEAST, _ANY_BIT, _RETURN = 0x20, 0x15, 0x35, 0x45, 0x06
-_NUMBER, _ARCH, _FIRST_ARGUMENT = 0, 4, 16  # offsets in struct seccomp_data
+_NUMBER, _ARCH, _FIRST_ARGUMENT, _SECOND_ARGUMENT = 0, 4, 16, 24  # offsets in struct seccomp_data
 _ALLOW, _KILL, _ERRNO = 0x7FFF0000, 0x80000000, 0x00050000
 
 
@@ -64,6 +65,10 @@ def seccomp_filter(processes: bool, machine: str | None = None) -> bytes:
     for number in refused:
         if number is not None:
             program += [_op(_EQUAL, number, false=1), refuse]
+    # An ordinary user's program dies with its judge by this signal.
+    program += [_op(_EQUAL, _PRCTL[column], false=6), _op(_LOAD, _FIRST_ARGUMENT)]
+    program += [_op(_EQUAL, _SET_PARENT_DEATH_SIGNAL, false=3), _op(_LOAD, _SECOND_ARGUMENT)]
+    program += [_op(_EQUAL, _SIGKILL, true=1), refuse, _return(_ALLOW)]
     program += [_op(_EQUAL, _CLONE[column], true=1), _return(_ALLOW), _op(_LOAD, _FIRST_ARGUMENT)]
     program += [_op(_ANY_BIT, _CLONE_NEW, false=1), refuse]
     if not processes:

@@ -33,7 +33,7 @@ def must(result):
 class Attack:
     name: str
     source: str
-    verdict: str  # what it is expected to get; any but "correct" is safe, another than this is a surprise
+    verdict: str  # what it is expected to get (or | which); any but "correct" is safe, another than this is a surprise
     language: str = "python"
     problem: str = "secret"
 
@@ -452,6 +452,7 @@ must(libc.syscall({"x86_64": 321, "aarch64": 280}[os.uname().machine], 0, ctypes
     attack("the kernel's keys", "runtime_error", CTYPES + r"""
 must(libc.syscall({"x86_64": 248, "aarch64": 217}[os.uname().machine], b"user", b"x", b"y", 1, -4))
 """),
+    attack("outlive the judge", "runtime_error", CTYPES + "must(libc.prctl(1, 0, 0, 0, 0))"),
     attack("hide from the judge", "timeout", CTYPES + r"""
 libc.prctl(4, 0, 0, 0, 0)
 libc.prctl(15, b"judge", 0, 0, 0)
@@ -486,7 +487,7 @@ int main() { return system("cat @FILE@") != 0; }
 #include <cstring>
 int main() { for (;;) { char *x = new char[1 << 20]; memset(x, 1, 1 << 20); } }
 """, language="cpp"),
-    attack("C++: overflow the stack", "runtime_error", r"""
+    attack("C++: overflow the stack", "memory|runtime_error", r"""
 int f(volatile int n) { volatile char x[4096]; x[0] = n; return f(n + 1) + x[0]; }
 int main() { return f(0); }
 """, language="cpp"),

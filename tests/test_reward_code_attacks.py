@@ -86,7 +86,7 @@ def test_there_are_enough() -> None:
 
 @pytest.mark.parametrize("attack", RUN, ids=lambda attack: attack.name)
 def test_an_attack_fails_as_foreseen(attack: Attack, battle: Battle) -> None:
-    assert battle.results[attack.name] == attack.verdict
+    assert battle.results[attack.name] in attack.verdict.split("|")
 
 
 def test_no_neighbour_is_disturbed(battle: Battle) -> None:

@@ -1,0 +1,96 @@
+"""The filter, read as the kernel reads it, on both architectures; the attacks try it on this one's kernel."""
+
+import errno
+import struct
+
+import pytest
+
+from reward_fns.sandbox_seccomp import seccomp_filter
+
+ARCH = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}
+ALLOW, KILL, ERRNO = 0x7FFF0000, 0x80000000, 0x00050000
+REFUSED, MISSING = ERRNO | errno.EPERM, ERRNO | errno.ENOSYS
+THREAD_FLAGS, FORK_FLAGS = 0x3D0F00, 0x1200011  # what the C library passes to clone for a thread, and for a fork
+NEW_USER, NEW_NET = 0x10000000, 0x40000000
+
+
+def decide(program: bytes, number: int, argument: int = 0, second: int = 0, *, arch: int) -> int:
+    """Run the filter over one system call, with the few instructions that it uses."""
+    call = struct.pack("<IIQ6Q", number, arch, 0, argument, second, 0, 0, 0, 0)
+    code = list(struct.iter_unpack("<HBBI", program))
+    accumulator, at = 0, 0
+    while True:
+        operation, true, false, k = code[at]
+        at += 1
+        if operation == 0x20:
+            (accumulator,) = struct.unpack_from("<I", call, k)
+        elif operation == 0x06:
+            return k
+        else:
+            holds = {0x15: accumulator == k, 0x35: accumulator >= k, 0x45: bool(accumulator & k)}[operation]
+            at += true if holds else false
+
+
+CALLS = {  # name: (x86_64, aarch64)
+    "read": (0, 63), "mmap": (9, 222), "execve": (59, 221), "exit_group": (231, 94), "futex": (202, 98),
+    "socketpair": (53, 199), "prlimit64": (302, 261), "getrandom": (318, 278), "statx": (332, 291), "openat": (257, 56),
+}  # fmt: skip
+FORBIDDEN = {
+    "socket": (41, 198), "ptrace": (101, 117), "mount": (165, 40), "unshare": (272, 97), "memfd_create": (319, 279),
+    "shmget": (29, 194), "io_uring_setup": (425, 425), "bpf": (321, 280), "keyctl": (250, 219), "sync": (162, 81),
+    "process_vm_writev": (311, 271), "setns": (308, 268),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("forks", [False, True])
+@pytest.mark.parametrize("machine", ARCH)
+def test_calls_by_number(machine, forks):
+    program, column = seccomp_filter(forks, machine), list(ARCH).index(machine)
+    for name, numbers in CALLS.items():
+        assert decide(program, numbers[column], arch=ARCH[machine]) == ALLOW, name
+    for name, numbers in FORBIDDEN.items():
+        assert decide(program, numbers[column], arch=ARCH[machine]) == REFUSED, name
+
+
+@pytest.mark.parametrize(("machine", "clone"), [("x86_64", 56), ("aarch64", 220)])
+def test_threads_but_no_processes(machine, clone):
+    arch = ARCH[machine]
+    runs, compiles = seccomp_filter(False, machine), seccomp_filter(True, machine)
+    assert decide(runs, clone, THREAD_FLAGS, arch=arch) == ALLOW
+    assert decide(runs, clone, FORK_FLAGS, arch=arch) == REFUSED
+    assert decide(runs, clone, 0, arch=arch) == REFUSED
+    assert decide(compiles, clone, FORK_FLAGS, arch=arch) == ALLOW
+    for program in (runs, compiles):
+        assert decide(program, clone, FORK_FLAGS | NEW_USER, arch=arch) == REFUSED
+        assert decide(program, clone, THREAD_FLAGS | NEW_NET, arch=arch) == REFUSED
+        assert decide(program, 435, arch=arch) == MISSING  # clone3: the C library falls back to clone
+
+
+@pytest.mark.parametrize(("machine", "prctl"), [("x86_64", 157), ("aarch64", 167)])
+def test_the_signal_at_the_judges_death_cannot_be_changed(machine, prctl):
+    program, arch = seccomp_filter(False, machine), ARCH[machine]
+    assert decide(program, prctl, 1, 0, arch=arch) == REFUSED
+    assert decide(program, prctl, 1, 15, arch=arch) == REFUSED
+    assert decide(program, prctl, 1, 9, arch=arch) == ALLOW  # how it is set in the first place
+    assert decide(program, prctl, 15, 0, arch=arch) == ALLOW
+
+
+def test_the_other_ways_to_fork_on_x86_64():
+    arch = ARCH["x86_64"]
+    for number in (57, 58):
+        assert decide(seccomp_filter(False, "x86_64"), number, arch=arch) == REFUSED
+        assert decide(seccomp_filter(True, "x86_64"), number, arch=arch) == ALLOW
+
+
+@pytest.mark.parametrize("machine", ARCH)
+def test_no_second_set_of_numbers(machine):
+    """Under another architecture's numbers, or x32's, every refused call has a second name."""
+    program = seccomp_filter(False, machine)
+    assert decide(program, 0, arch=0x40000003) == KILL  # 32-bit x86
+    assert decide(program, 0, arch=ARCH["aarch64" if machine == "x86_64" else "x86_64"]) == KILL
+    assert decide(program, 0x40000000 | 41, arch=ARCH[machine]) == MISSING
+
+
+def test_an_unknown_machine_is_refused():
+    with pytest.raises(ValueError, match="riscv64"):
+        seccomp_filter(False, "riscv64")
