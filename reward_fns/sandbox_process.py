@@ -61,7 +61,7 @@ class Watched:
     def usage(self) -> Usage | None:
         stat = self.read("stat").rpartition(")")[2].split()
         scheduled = self.read("schedstat").split()
-        _, _, peak = self.read("status").partition("VmHWM:")
+        _, _, peak = self.read("status").partition("\nVmHWM:")  # at a line's start: a program names itself as it likes
         if not (stat and scheduled and peak):
             return None
         cpu = (int(stat[11]) + int(stat[12])) / _CLOCK_TICKS

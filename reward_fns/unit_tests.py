@@ -81,7 +81,7 @@ async def compute_score(
 
 async def judge(block: Fence, problem: CodeProblem, sandbox: Sandbox, total_time: float) -> str:
     """The verdict on one program: "correct", or what the first failure was."""
-    language = LANGUAGES.get(block.tag.partition(" ")[0].lower())
+    language = LANGUAGES.get((block.tag.lower().split() or [""])[0])
     if language is None or not await sandbox.can_run(language):
         return "language"
     program = await sandbox.build(block.body, language)

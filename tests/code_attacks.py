@@ -458,6 +458,11 @@ libc.prctl(4, 0, 0, 0, 0)
 libc.prctl(15, b"judge", 0, 0, 0)
 while True: pass
 """),
+    attack("a name that reads like a statistic", "timeout", CTYPES + r"""
+import time
+libc.prctl(15, b"VmHWM: 9) R 0 1", 0, 0, 0)
+while True: pass
+"""),
 ]
 
 COMPILED = [

@@ -1,0 +1,171 @@
+"""What judging a program costs: the sandbox beside a plain process, and this judge beside verl's `prime_code`.
+
+    python benchmarks/code_verifier.py [--data TESTS.jsonl] [--runs 60] [--programs 24] [--tests 20] [--slots 2]
+
+One command on one machine. First, test by test: the same program as a plain process and in the sandbox by turns, which
+gives the overhead beyond the program's own run. Then, whole batches: every program with all its tests, by this judge
+and by verl's, with as many at a time as there are slots. Right and wrong programs are mixed, and wrong verdicts are
+counted. verl's judge runs programs inside a process of its own, without a sandbox: these are harmless.
+
+`--data` takes JSON lines with `test`, a list of {"input": {"stdin": ...}, "output": {"stdout": ...}} as a string;
+programs that know the answers by heart are made for them. Without it, problems are generated.
+"""
+
+import argparse
+import asyncio
+import functools
+import json
+import os
+import random
+import statistics
+import subprocess
+import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+
+from reward_fns.sandbox import MB, Job, Limits, Program
+from reward_fns.sandbox_local import LocalSandbox
+from reward_fns.unit_tests import compute_score
+
+LIMITS = Limits(cpu=10.0, memory=512 * MB, output=16 * MB)
+
+
+@dataclass(frozen=True)
+class Task:
+    """A program with its tests. `right` is whether it solves them; by construction, not by any judge's word."""
+
+    kind: str
+    source: str
+    inputs: list[str]
+    outputs: list[str]
+    right: bool
+
+    @property
+    def completion(self) -> str:
+        return f"```python\n{self.source}\n```"
+
+    @property
+    def truth(self) -> dict[str, list[str]]:
+        return {"inputs": self.inputs, "outputs": self.outputs}
+
+
+KINDS = {
+    "adds two numbers": "a, b = map(int, input().split())\nprint(a + b)",
+    "works for 50 ms": (
+        "import time\na, b = map(int, input().split())\nwhile time.process_time() < 0.05: pass\nprint(a + b)"
+    ),
+    "sorts 50,000 numbers": (
+        "import sys\nn, *x = map(int, sys.stdin.read().split())\nprint('\\n'.join(map(str, sorted(x))))"
+    ),
+}
+
+
+def case(kind: str, rng: random.Random) -> tuple[str, str]:
+    if kind == "sorts 50,000 numbers":
+        numbers = [rng.randrange(10**9) for _ in range(50_000)]
+        return f"50000\n{' '.join(map(str, numbers))}\n", "\n".join(map(str, sorted(numbers))) + "\n"
+    a, b = rng.randrange(10**6), rng.randrange(10**6)
+    return f"{a} {b}\n", f"{a + b}\n"
+
+
+def generated(programs: int, tests: int) -> list[Task]:
+    """A third of the programs are wrong: they fail the last of their tests, the most work for a judge."""
+    rng, tasks = random.Random(0), []
+    for kind, source in KINDS.items():
+        for i in range(programs):
+            cases = [case(kind, rng) for _ in range(tests)]
+            inputs, outputs = [list(column) for column in zip(*cases, strict=True)]
+            if wrong := i % 3 == 2:
+                outputs[-1] = f"{outputs[-1].split()[0]}1\n"
+            tasks.append(Task(kind, source, inputs, outputs, not wrong))
+    return tasks
+
+
+def by_heart(path: Path, tests: int) -> list[Task]:
+    tasks = []
+    for line in path.read_text(encoding="utf-8").splitlines():
+        cases = json.loads(json.loads(line)["test"])[:tests]
+        table = {test["input"]["stdin"]: test["output"]["stdout"] for test in cases}
+        inputs, outputs = list(table), list(table.values())
+        source = f"import sys\ntable = {table!r}\nprint(table[sys.stdin.read()])"
+        tasks.append(Task(path.name, source, inputs, outputs, True))
+        tasks.append(Task(path.name, source, inputs, [*outputs[:-1], outputs[-1] + "x\n"], False))
+    return tasks
+
+
+def overhead(task: Task, runs: int, sandbox: LocalSandbox) -> tuple[list[float], list[float]]:
+    """Seconds of a plain run and of one in the sandbox, by turns, so that both meet the same machine."""
+    interpreter = os.path.realpath(sys.executable)
+    stdin, program = task.inputs[0].encode(), Program("python", task.source.encode())
+    plain, boxed = [], []
+    for _ in range(runs):
+        began = time.perf_counter()
+        subprocess.run([interpreter, "-I", "-S", "-c", task.source], input=stdin, capture_output=True, check=True)
+        plain.append(time.perf_counter() - began)
+        began = time.perf_counter()
+        assert sandbox._run(Job(program, stdin, LIMITS)).exit_code == 0
+        boxed.append(time.perf_counter() - began)
+    return plain, boxed
+
+
+async def ours(tasks: list[Task], slots: int) -> list[bool]:
+    results = await asyncio.gather(*(compute_score("b", task.completion, task.truth, slots=slots) for task in tasks))
+    return [result["acc"] == 1.0 for result in results]
+
+
+def verls(tasks: list[Task], slots: int) -> list[bool]:
+    """As verl calls it: in a thread, and with partial credit, of which only the whole counts here."""
+    from verl.utils.reward_score.prime_code import compute_score as prime_code
+
+    def judge(task: Task) -> bool:
+        return prime_code(task.completion, json.dumps(task.truth), continuous=True)[0] == 1
+
+    with ThreadPoolExecutor(slots) as pool:
+        return list(pool.map(judge, tasks))
+
+
+def timed(judge, tasks: list[Task]) -> tuple[float, int]:
+    began = time.perf_counter()
+    said = judge(tasks)
+    return time.perf_counter() - began, sum(word != task.right for word, task in zip(said, tasks, strict=True))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--data", type=Path, help="tests to use in place of generated ones")
+    parser.add_argument("--runs", type=int, default=60, help="runs of each kind for the overhead")
+    parser.add_argument("--programs", type=int, default=24, help="programs of each kind")
+    parser.add_argument("--tests", type=int, default=20, help="tests a program, at most")
+    parser.add_argument("--slots", type=int, default=len(os.sched_getaffinity(0)), help="programs at a time")
+    args = parser.parse_args()
+    tasks = by_heart(args.data, args.tests) if args.data else generated(args.programs, args.tests)
+    sandbox = LocalSandbox(args.slots)
+    sandbox.prepare()
+
+    print("one test, milliseconds, median (smallest)")
+    print(f"{'':24} {'plain process':>16} {'in the sandbox':>16} {'overhead':>9}")
+    for kind in dict.fromkeys(task.kind for task in tasks):
+        task = next(task for task in tasks if task.kind == kind)
+        plain, boxed = overhead(task, args.runs, sandbox)
+        middle = [1000 * statistics.median(times) for times in (plain, boxed)]
+        least = [1000 * min(times) for times in (plain, boxed)]
+        cells = [f"{m:7.1f} ({s:.1f})" for m, s in zip(middle, least, strict=True)]
+        print(f"{kind:24} {cells[0]:>16} {cells[1]:>16} {middle[1] - middle[0]:9.1f}")
+
+    print(f"\nall tests of all programs, {args.slots} at a time")
+    print(f"{'':24} {'tests':>6} {'this judge':>22} {'prime_code':>22} {'wrong verdicts':>15}")
+    asyncio.run(ours(tasks[:2], args.slots))  # both have started once before they are timed
+    verls(tasks[:2], args.slots)
+    for kind in dict.fromkeys(task.kind for task in tasks):
+        some = [task for task in tasks if task.kind == kind]
+        tests = sum(len(task.inputs) for task in some)
+        seconds, errors = timed(lambda batch: asyncio.run(ours(batch, args.slots)), some)
+        their_seconds, their_errors = timed(functools.partial(verls, slots=args.slots), some)
+        cells = [f"{s:7.1f} s {tests / s:7.1f}/s" for s in (seconds, their_seconds)]
+        print(f"{kind:24} {tests:6} {cells[0]:>22} {cells[1]:>22} {errors:7} {their_errors:7}")
+
+
+if __name__ == "__main__":
+    main()
