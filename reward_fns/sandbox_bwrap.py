@@ -61,7 +61,7 @@ class Bubblewrap:
     def __init__(
         self, binary: str, shown: Sequence[str], hidden: Sequence[str] = (), *, disk: int = 16 * MB, forks: bool = False
     ) -> None:
-        self.disk, self.filter, self.root = disk, seccomp_filter(forks), os.geteuid() == 0
+        self.binary, self.disk, self.filter, self.root = binary, disk, seccomp_filter(forks), os.geteuid() == 0
         if self.root:
             self._setpriv, unshare = _tool("setpriv"), _tool("unshare")
             shown = [*shown, self._setpriv]
@@ -123,10 +123,14 @@ class BubblewrapLaunch:
     def begin(self, process: subprocess.Popen[bytes]) -> Started | None:
         self._close_ours()
         told = self._read_status()
-        if not told:
-            return None
+        try:
+            return self._let_go(process.pid, told) if told else None
+        except (FileNotFoundError, ProcessLookupError, BrokenPipeError):
+            return None  # bubblewrap has ended meanwhile, and says why on stderr
+
+    def _let_go(self, command: int, told: str) -> Started:
         if self._kind.root:  # bubblewrap tells the number that counts in its own namespace
-            first = _only_child(process.pid)
+            first = _only_child(command)
             pid = _only_child(first)
         else:
             first = pid = json.loads(told)["child-pid"]
@@ -147,6 +151,13 @@ class BubblewrapLaunch:
 
     def look(self, program: Watched) -> Ending | None:
         return "disk_limit" if self._files(program) > INODES else None
+
+    def waiting(self, program: Watched) -> bool:
+        """It is still bubblewrap's process, which a program cannot pass for: it does not see that file."""
+        try:
+            return os.path.samestat(os.stat("exe", dir_fd=program.proc), os.stat(self._kind.binary))
+        except (FileNotFoundError, ProcessLookupError):
+            return False
 
     def ran(self) -> bool:
         return "exit-code" in self._read_status()
@@ -178,8 +189,10 @@ class BubblewrapLaunch:
 
 
 def _only_child(pid: int) -> int:
-    (child,) = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
-    return int(child)
+    children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+    if len(children) != 1:
+        raise ProcessLookupError(f"process {pid} has {len(children)} children")
+    return int(children[0])
 
 
 def _tool(name: str) -> str:

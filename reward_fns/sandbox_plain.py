@@ -27,5 +27,8 @@ class PlainLaunch:
     def look(self, program: Watched) -> None:
         return None
 
+    def waiting(self, program: Watched) -> bool:
+        return False
+
     def ran(self) -> bool:
         return True

@@ -97,6 +97,9 @@ class Launch(Protocol):
     def look(self, program: Watched) -> Ending | None:
         """Whether it is over a limit that only this kind of launch has."""
 
+    def waiting(self, program: Watched) -> bool:
+        """Whether the program is still to come, asked when its time is up."""
+
     def ran(self) -> bool:
         """Whether the program was reached at all, asked when the command has ended of its own accord."""
 
@@ -123,10 +126,14 @@ def supervise(launch: Launch, stdin: bytes, limits: Limits) -> Run:
     """Run to the end or to the first limit; afterwards no process is left."""
     with ExitStack() as stack:
         pipes = _Pipes(stack, limits.output)
-        process = subprocess.Popen(
-            launch.command, stdin=stack.enter_context(sealed(stdin)), stdout=pipes.writers[0], stderr=pipes.writers[1],
-            pass_fds=launch.fds, env={}, cwd=launch.cwd, start_new_session=True,
-        )  # fmt: skip
+        source = stack.enter_context(sealed(stdin))
+        try:
+            process = subprocess.Popen(
+                launch.command, stdin=source, stdout=pipes.writers[0], stderr=pipes.writers[1],
+                pass_fds=launch.fds, env={}, cwd=launch.cwd, start_new_session=True,
+            )  # fmt: skip
+        except OSError as error:
+            raise SandboxError(f"{launch.command[0]} could not be started: {error}") from error
         started: Started | None = None
         watch = _Watch(launch, pipes, limits)
         try:
@@ -234,8 +241,9 @@ class _Watch:
             self.ending = "memory"
         else:
             self.ending = self.ending or self._launch.look(program)
-        if self.ending is None and elapsed > _STARVED * self._limits.wall:
-            raise SandboxError(f"a program waited {elapsed:.0f} s for a core: this machine is too busy to judge")
+        starved = self.ending is None and elapsed > _STARVED * self._limits.wall
+        if starved or (self.ending == "timeout" and self._launch.waiting(program)):
+            raise SandboxError(f"a program had not got to run properly after {elapsed:.0f} s: the machine is too busy")
 
 
 def _collect(process: subprocess.Popen[bytes]) -> tuple[int, float]:

@@ -53,9 +53,22 @@ def test_where_the_host_forbids_it_nothing_is_run(monkeypatch, tmp_path):
 
 
 @pytest.mark.usefixtures("isolated")
+def test_a_stage_that_is_never_set_is_not_the_programs_fault(monkeypatch):
+    """Bubblewrap stands still; the program's time runs out before it has begun."""
+    sandbox = LocalSandbox()
+    sandbox.prepare()
+    write = os.write
+    monkeypatch.setattr(os, "write", lambda fd, data: 1 if data == b"1" else write(fd, data))  # "go" is never said
+    with pytest.raises(SandboxError, match="the machine is too busy"):
+        run("print(1)", limits=Limits(0.1, 128 * MB, MB), sandbox=sandbox)
+
+
+@pytest.mark.usefixtures("isolated")
 @pytest.mark.parametrize(
     ("removed", "added", "hole"),
     [
+        ({}, ["--ro-bind", "/nothing/here", "/x"], "Can't find source path /nothing/here"),
+        ({}, ["--no-such-option"], "Unknown option --no-such-option"),
         ({"--seccomp": 1}, [], "system calls are not filtered"),
         ({"--seccomp": 1}, [], "processes can be started"),
         ({"--seccomp": 1, "--unshare-net": 0}, [], "the network can be reached"),
