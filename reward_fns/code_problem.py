@@ -46,6 +46,8 @@ class CodeProblem:
         time_limit, memory_limit = told.get("time_limit", time_limit), told.get("memory_limit", memory_limit)
         inputs, outputs = (_texts(told, name, source) for name in ("inputs", "outputs"))
         checker = told.get("checker")
+        if checker is not None and not (isinstance(checker, str) and checker.strip()):
+            raise GroundTruthError(f"checker={checker!r} of a {source!r} problem must be a Python program")
         if len(inputs) != len(outputs):
             raise GroundTruthError(f"a {source!r} problem has {len(inputs)} inputs but {len(outputs)} outputs")
         if not inputs:

@@ -44,6 +44,8 @@ def test_the_problem_names_its_limits():
         ({"inputs": ["1"], "outputs": []}, "1 inputs but 0 outputs"),
         ({"inputs": ["1", "2"], "outputs": ["", " \n"]}, "every output .* is blank"),
         ({**TESTS, "fn_name": "f"}, r"unknown keys: \['fn_name'\]"),
+        ({**TESTS, "checker": ""}, "checker='' .* must be a Python program"),
+        ({**TESTS, "checker": {"a": 1}}, "must be a Python program"),
         ({**TESTS, "time_limit": 0}, "time_limit=0 "),
         ({**TESTS, "time_limit": "2s"}, "time_limit='2s' "),
         ({**TESTS, "time_limit": float("nan")}, "time_limit=nan "),
