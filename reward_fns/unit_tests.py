@@ -9,8 +9,8 @@ sandbox too. The first failure ends the judging and is the verdict: `wrong`, `ti
 A failure of the judge is raised: a sandbox that cannot be started (`SandboxError`), a ground truth that cannot be read
 (`GroundTruthError`), a checker that rejects the expected output.
 
-Where programs run is chosen with `reward.custom_reward_function.reward_kwargs.backend`: `local` (sandbox_local.py) or
-`e2b` (sandbox_e2b.py). docs/sandbox.md describes both.
+Where programs run is chosen with `reward.custom_reward_function.reward_kwargs.backend`: `local` (local.py) or
+`e2b` (e2b.py). docs/sandbox.md describes both.
 """
 
 import asyncio
@@ -135,11 +135,11 @@ async def _check(checker: str, stdin: bytes, output: bytes, expected: bytes, san
 @cache
 def _sandbox(backend: str, slots: int | None, trusted: bool, python: str | None, template: str | None) -> Sandbox:
     if backend == "local":
-        from reward_fns.sandbox_local import LocalSandbox
+        from reward_fns.sandbox.local import LocalSandbox
 
         return LocalSandbox(slots, trusted, python)
     if backend == "e2b":
-        from reward_fns.sandbox_e2b import E2BSandbox
+        from reward_fns.sandbox.e2b import E2BSandbox
 
         return E2BSandbox(slots, template)
     raise ValueError(f"backend={backend!r} is unknown: use local or e2b")

@@ -12,7 +12,7 @@ settings.load_profile("untimed")
 def isolated() -> None:
     """Skips, with the reason, where programs cannot be isolated; continuous integration must never skip."""
     from reward_fns.sandbox import SandboxError
-    from reward_fns.sandbox_local import LocalSandbox
+    from reward_fns.sandbox.local import LocalSandbox
 
     try:
         LocalSandbox().prepare()

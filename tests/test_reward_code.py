@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from omegaconf import OmegaConf
 
 from reward_fns.code_problem import GroundTruthError
-from reward_fns.sandbox_local import LocalSandbox
+from reward_fns.sandbox.local import LocalSandbox
 from reward_fns.unit_tests import compute_score
 
 pytestmark = pytest.mark.usefixtures("isolated")

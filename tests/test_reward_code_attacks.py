@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from reward_fns import sandbox_process
+from reward_fns.sandbox import process
 from reward_fns.unit_tests import compute_score
 from tests.code_attacks import ATTACKS, Attack
 
@@ -65,14 +65,14 @@ async def judge(source: str, language: str, problem: dict, **limits: float) -> s
 @pytest.fixture(scope="module")
 def battle(isolated: None, tmp_path_factory: pytest.TempPathFactory) -> Battle:
     battle = Battle(tmp_path_factory.mktemp("tests"))
-    before = sandbox_process.Watched.open.__func__
+    before = process.Watched.open.__func__
 
     def open_and_note(cls, pid, stack):
         battle.namespaces.add(os.stat(f"/proc/{pid}/ns/pid").st_ino)
         return before(cls, pid, stack)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(sandbox_process.Watched, "open", classmethod(open_and_note))
+        patch.setattr(process.Watched, "open", classmethod(open_and_note))
         began = time.monotonic()
         asyncio.run(battle.fight())
         print(f"{len(RUN)} attacks and as many honest programs in {time.monotonic() - began:.0f} s")

@@ -12,9 +12,8 @@ from aiohttp import web
 
 pytest.importorskip("e2b_code_interpreter")
 
-from reward_fns import sandbox_e2b
-from reward_fns.sandbox import MB, Job, Limits, Program, SandboxError
-from reward_fns.sandbox_e2b import E2BSandbox
+from reward_fns.sandbox import MB, Job, Limits, Program, SandboxError, e2b
+from reward_fns.sandbox.e2b import E2BSandbox
 from reward_fns.unit_tests import compute_score
 from tests.e2b_stand_in import StandIn, gone, send, serve
 
@@ -36,10 +35,10 @@ def service(monkeypatch):
         monkeypatch.setenv("E2B_API_KEY", "e2b_test")
         monkeypatch.setenv("E2B_HTTP_VERSION", "1.1")
         monkeypatch.setenv("E2B_CONNECTION_RETRIES", "0")
-        monkeypatch.setattr(sandbox_e2b, "PAUSE", 0.02)
-        monkeypatch.setattr(sandbox_e2b, "PATIENCE", 2.0)
+        monkeypatch.setattr(e2b, "PAUSE", 0.02)
+        monkeypatch.setattr(e2b, "PATIENCE", 2.0)
         yield service
-        sandbox_e2b._end_all()
+        e2b._end_all()
         assert service.machines == {}
 
 
@@ -169,7 +168,7 @@ def test_a_machine_whose_time_was_up_is_replaced(service):
 
 def test_a_machine_that_hangs_is_replaced(service, monkeypatch):
     """A run ends by its own limit; one that does not is the machine's failure, not the program's."""
-    monkeypatch.setattr(sandbox_e2b, "_GRACE", 0.0)
+    monkeypatch.setattr(e2b, "_GRACE", 0.0)
 
     async def hang(request):
         await asyncio.sleep(60)
@@ -244,7 +243,7 @@ def test_a_caller_that_gives_up_costs_a_machine_not_an_answer(service):
 
 
 def test_a_long_run_keeps_its_machine_alive(service, monkeypatch):
-    monkeypatch.setattr(sandbox_e2b, "LIFETIME", 0)
+    monkeypatch.setattr(e2b, "LIFETIME", 0)
     assert double() == b"42\n"
     assert service.calls["timeout"] == 2  # the trial run of a new machine, and ours
 
@@ -253,7 +252,7 @@ def test_machines_are_ended_at_exit(service):
     source = f"""
 import asyncio
 from reward_fns.sandbox import *
-from reward_fns.sandbox_e2b import E2BSandbox
+from reward_fns.sandbox.e2b import E2BSandbox
 print(asyncio.run(E2BSandbox(slots=1).run({DOUBLE!r})).stdout)
 """
     done = subprocess.run([sys.executable, "-c", source], cwd=ROOT, capture_output=True, text=True)

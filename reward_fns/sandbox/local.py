@@ -1,6 +1,6 @@
 """The local sandbox: every run a process under bubblewrap on this machine, or, for trusted code, a plain one.
 
-Before the first run it tries to break out of itself (sandbox_probe.py) and refuses to work where it can. Nothing is
+Before the first run it tries to break out of itself (probe.py) and refuses to work where it can. Nothing is
 written to the host's disk: programs, inputs and executables live in memory and in the sandbox's own file system.
 """
 
@@ -17,11 +17,11 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 
 from reward_fns.sandbox import MB, Job, Limits, Program, Run, SandboxError
-from reward_fns.sandbox_bwrap import Bubblewrap, BubblewrapLaunch, find_bwrap
-from reward_fns.sandbox_plain import PlainLaunch
-from reward_fns.sandbox_probe import holes
-from reward_fns.sandbox_process import Launch, supervise
-from reward_fns.sandbox_slots import slot
+from reward_fns.sandbox.bwrap import Bubblewrap, BubblewrapLaunch, find_bwrap
+from reward_fns.sandbox.plain import PlainLaunch
+from reward_fns.sandbox.probe import holes
+from reward_fns.sandbox.process import Launch, supervise
+from reward_fns.sandbox.slots import slot
 
 _COMPILING = Limits(cpu=20.0, memory=1024 * MB, output=64 * MB)
 _SOURCE = "c++ source"  # what is run to build a C++ program: the compiler

@@ -3,7 +3,7 @@
 Options accepted are not isolation had. A container may forbid a namespace, an old kernel may count threads otherwise, a
 mount may be writable. So each property is tried, and what failed is named.
 
-    python -m reward_fns.sandbox_probe      # tries this machine
+    python -m reward_fns.sandbox.probe      # tries this machine
 """
 
 import json
@@ -13,7 +13,7 @@ import tempfile
 from collections.abc import Callable
 
 from reward_fns.sandbox import MB, Job, Limits, Program, Run, SandboxError
-from reward_fns.sandbox_bwrap import HEADROOM, THREADS
+from reward_fns.sandbox.bwrap import HEADROOM, THREADS
 
 _LIMITS = Limits(cpu=5.0, memory=128 * MB, output=MB)
 
@@ -116,7 +116,7 @@ def holes(run: Callable[[Job], Run]) -> list[str]:
 
 
 if __name__ == "__main__":
-    from reward_fns.sandbox_local import LocalSandbox
+    from reward_fns.sandbox.local import LocalSandbox
 
     LocalSandbox().prepare()
     print("programs are isolated on this machine")

@@ -1,7 +1,7 @@
 """The e2b sandbox: programs run in virtual machines of a service, a pool of them used again and again.
 
 Creating a machine takes a second and is limited per second and in number, so at most `slots` exist, they are created
-one after the other, and each serves many runs. A run uploads a job and starts sandbox_guest.py on it; only the program,
+one after the other, and each serves many runs. A run uploads a job and starts guest.py on it; only the program,
 its input and its limits leave this process. A machine that died, or was lost track of, is replaced and the run tried
 again elsewhere; a service that asks us to slow down is waited for, longer each time. What still fails after that is an
 outage, and raised.
@@ -123,7 +123,7 @@ class _Machine:
         _alive.add(sandbox.sandbox_id)
         machine = cls(sandbox)
         try:
-            guest = Path(__file__).with_name("sandbox_guest.py").read_text(encoding="utf-8")
+            guest = Path(__file__).with_name("guest.py").read_text(encoding="utf-8")
             await _patiently(lambda: sandbox.files.write(_GUEST, guest, user="root"))
             tried = await machine.run(Job(Program("python", _CHECK), b"", Limits(5.0, 128 * MB, MB)))
             if tried.stdout != b"held\n":

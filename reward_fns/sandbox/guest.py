@@ -4,7 +4,7 @@ A whole virtual machine separates the program from us, but the machine is used a
 from the machine: another user without rights, its own processes, network and temporary folders, all gone at its end.
 This file is uploaded as it is and imports the standard library alone.
 
-    python3 sandbox_guest.py JOB.json
+    python3 guest.py JOB.json
 """
 
 import base64
