@@ -21,6 +21,7 @@ from agon_verl.game.prompts import challenge_messages
 
 MAX_LORA_RANK = 512  # vLLM's largest (vllm.config.lora.MaxLoRARanks); importing it here would cost ten seconds
 LOCK = ".agon.lock"
+KEEPS_TAGS = "TagKeepingRewardManager"  # of agon_verl.decoding, which imports verl
 LONGEST = 32  # how many of the longest problems are measured in tokens
 
 
@@ -209,12 +210,12 @@ def _tokenizer(config: DictConfig) -> Any:
             "or set actor_rollout_ref.model.custom_chat_template"
         )
     tokenizer.chat_template = model.custom_chat_template or tokenizer.chat_template
-    for tag in config.agon.reasoning_tags:
+    for tag in config.agon.reasoning_tags if config.reward.reward_manager.name != KEEPS_TAGS else ():
         ids = tokenizer.encode(tag, add_special_tokens=False)
         if tokenizer.decode(ids, skip_special_tokens=True).strip() != tag:
             raise ConfigError(
                 f"agon.reasoning_tags has {tag}, which the tokenizer of {path} drops from decoded text, so reasoning "
-                "would pass for the summary: use a model whose tags are ordinary tokens"
+                f"would pass for the summary: set reward.reward_manager to {KEEPS_TAGS}, as +base=gemma4_e4b does"
             )
     return tokenizer
 

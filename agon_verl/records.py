@@ -8,10 +8,11 @@ from typing import Any
 import transfer_queue as tq
 from transfer_queue import KVBatchMeta
 
+from agon_verl.decoding import TagKeeper
 from agon_verl.wire import ADAPTER
 
 
-def pair_records(batch: KVBatchMeta, tokenizer: Any, step: int) -> list[dict[str, Any]]:
+def pair_records(batch: KVBatchMeta, reader: TagKeeper, step: int) -> list[dict[str, Any]]:
     keys = sorted(key for key in batch.keys if key.endswith("_1"))
     keys = [key for challenge in keys for key in (f"{challenge[:-1]}0", challenge)]
     data = tq.kv_batch_get(
@@ -19,10 +20,7 @@ def pair_records(batch: KVBatchMeta, tokenizer: Any, step: int) -> list[dict[str
         partition_id=batch.partition_id,
         select_fields=["prompts", "responses", "extra_fields", "reward_model", ADAPTER],
     )
-    texts = {
-        field: [tokenizer.decode(ids, skip_special_tokens=True) for ids in data[field].unbind()]
-        for field in ("prompts", "responses")
-    }
+    texts = {field: [reader.decode(ids) for ids in data[field].unbind()] for field in ("prompts", "responses")}
     extras, adapters, gold = list(data["extra_fields"]), list(data[ADAPTER]), list(data["reward_model"])
     return [
         {

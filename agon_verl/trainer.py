@@ -34,6 +34,7 @@ from agon_verl import self_check
 from agon_verl.batches import concat, no_advantage, select
 from agon_verl.checkpoint import CheckpointError
 from agon_verl.config import AgonConfig
+from agon_verl.decoding import TagKeeper
 from agon_verl.game.advantages import group_advantages, live_groups
 from agon_verl.game.alarms import Alarms
 from agon_verl.game.health import Trends, cascade_health, health_metrics, validation_health
@@ -325,7 +326,8 @@ class AgonTrainer(ResumableTrainer):
 
     def _log_rollout_data(self, batch: KVBatchMeta, timing_raw: dict, rollout_data_dir: str) -> None:
         """`trainer.rollout_data_dir`: one line a pair, with what the challenger saw, not verl's one line a row."""
-        records = pair_records(batch, self.tokenizer, self.global_steps)
+        reader = TagKeeper(self.tokenizer, self.game.reasoning_tags)
+        records = pair_records(batch, reader, self.global_steps)
         path = Path(rollout_data_dir) / f"{self.global_steps}.jsonl"
         self._dump_futures.append(self._dump_executor.submit(write_jsonl, path, records))
 

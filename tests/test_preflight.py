@@ -107,7 +107,9 @@ def test_agent_column(good: list[str], tmp_path: Path) -> None:
 
 def test_reasoning_tags_that_decoding_drops(good: list[str]) -> None:
     said = refusal(*good, "agon.reasoning_tags=['<|user|>','</think>']")
-    assert "<|user|>" in said and "ordinary tokens" in said
+    assert "<|user|>" in said and "reward.reward_manager" in said
+    kept = ("reward.reward_manager.source=importlib", "reward.reward_manager.name=TagKeepingRewardManager")
+    check_files(composed(*good, "agon.reasoning_tags=['<|user|>','</think>']", *kept))
 
 
 def test_rows_without_ground_truth(good: list[str], tmp_path: Path) -> None:

@@ -21,6 +21,7 @@ from verl.trainer.ppo.v1.agent_loop_tq import AgentLoopManagerTQ, AgentLoopWorke
 from verl.utils import tensordict_utils as tu
 
 from agon_verl.config import AgonConfig
+from agon_verl.decoding import TagKeeper
 from agon_verl.game import transcript
 from agon_verl.game.copying import copied_share
 from agon_verl.game.health import COPIED
@@ -79,6 +80,7 @@ class AgonAgentLoop(SingleTurnAgentLoop):
         super().__init__(*args, **kwargs)
         self.game = AgonConfig.read(self.config)
         self._llm: Any = self.server_manager
+        self._reader = TagKeeper(self.tokenizer, self.game.reasoning_tags)
 
     async def run(self, sampling_params: dict[str, Any], **kwargs: Any) -> list[PairOutput]:
         problem = list(kwargs["raw_prompt"])
@@ -122,7 +124,7 @@ class AgonAgentLoop(SingleTurnAgentLoop):
         return copied_share(attempt.shown, withhold_answer(summary, self.game.domain))
 
     def _read(self, output: PairOutput) -> transcript.Transcript:
-        completion = self.tokenizer.decode(output.response_ids, skip_special_tokens=True)
+        completion = self._reader.decode(output.response_ids)
         return transcript.read(completion, opened=output.extra_fields[OPENED], tags=self.game.reasoning_tags)
 
     def _opens_reasoning(self, prompt_ids: list[int]) -> bool:
