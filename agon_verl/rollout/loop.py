@@ -9,7 +9,7 @@ import asyncio
 import hashlib
 import random
 import time
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from typing import Any
 
 import ray
@@ -23,6 +23,7 @@ from verl.utils import tensordict_utils as tu
 from agon_verl.config import AgonConfig
 from agon_verl.decoding import TagKeeper
 from agon_verl.game import transcript
+from agon_verl.game.attempt import Attempt, attempt_of
 from agon_verl.game.copying import copied_share
 from agon_verl.game.health import COPIED
 from agon_verl.game.prompts import challenge_messages
@@ -30,19 +31,9 @@ from agon_verl.game.rewards import Outcome, challenge_reward, standalone_reward
 from agon_verl.game.roles import ADAPTERS, Roles
 from agon_verl.game.statistics import Pair
 from agon_verl.game.transcript import OPENED
-from agon_verl.game.withhold import fit, leaks, withhold_answer
+from agon_verl.game.withhold import withhold_answer
 from agon_verl.rollout.watchdog import in_words
 from agon_verl.wire import ADAPTER, BASE, PROBLEM, past_of
-
-
-@dataclass(frozen=True, slots=True)
-class Attempt:
-    """What the challenger is shown of a draft."""
-
-    shown: str | None
-    tokens: int
-    leaked: bool
-    cut: bool
 
 
 class PairOutput(AgentLoopOutput):
@@ -109,14 +100,11 @@ class AgonAgentLoop(SingleTurnAgentLoop):
         return PairOutput(**dict(output))
 
     def _attempt(self, problem: list[dict[str, Any]], draft: PairOutput) -> Attempt:
-        """The draft as the challenger may see it: its summary, without the answer, short enough for the prompt."""
-        read = self._read(draft)
-        if read.summary is None:
-            return Attempt(shown=None, tokens=0, leaked=False, cut=False)
-        withheld = withhold_answer(read.summary, self.game.domain)
-        shown, cut = self._fit(problem, withheld)
-        answer = transcript.final_program(read.summary) if self.game.domain == "code" else read.answer
-        return Attempt(shown, self._count(shown), leaks(shown, answer, self.game.domain), cut)
+        def excess(summary: str) -> int:
+            messages = challenge_messages(problem, summary)
+            return len(self.continuous_token_builder.build_initial_tokens(messages)) - self.prompt_length
+
+        return attempt_of(self._read(draft), self.game.domain, self._count, excess)
 
     def _copied(self, attempt: Attempt, challenge: PairOutput) -> float:
         """By the summaries, both without their answer: reasoning may quote an attempt to find fault with it."""
@@ -130,19 +118,6 @@ class AgonAgentLoop(SingleTurnAgentLoop):
     def _opens_reasoning(self, prompt_ids: list[int]) -> bool:
         """Whether the chat template has opened the reasoning block at the end of the prompt."""
         return self.tokenizer.decode(prompt_ids[-16:]).rstrip().endswith(self.game.reasoning_tags[0])
-
-    def _fit(self, problem: list[dict[str, Any]], summary: str) -> tuple[str, bool]:
-        """Cut the summary where the challenger's prompt would outgrow `rollout.prompt_length`."""
-        excess = self._prompt_tokens(problem, summary) - self.prompt_length
-        shown, cut, budget = summary, False, self._count(summary)
-        while excess > 0 and budget > 0:  # more than once only where tokens merge across the cut
-            budget -= excess
-            shown, cut = fit(summary, budget, self._count)
-            excess = self._prompt_tokens(problem, shown) - self.prompt_length
-        return shown, cut
-
-    def _prompt_tokens(self, problem: list[dict[str, Any]], summary: str) -> int:
-        return len(self.continuous_token_builder.build_initial_tokens(challenge_messages(problem, summary)))
 
     def _count(self, text: str) -> int:
         return len(self.tokenizer.encode(text, add_special_tokens=False))

@@ -8,6 +8,7 @@ from verl.experimental.agent_loop.agent_loop import AgentLoopMetrics
 from verl.utils.tokenizer.continuous_token_wiring import create_continuous_token_builder
 
 from agon_verl.config import AgonConfig
+from agon_verl.decoding import TagKeeper
 from agon_verl.game.prompts import challenge_messages
 from agon_verl.game.transcript import OPENED
 from agon_verl.rollout.loop import AgonAgentLoop, PairOutput
@@ -24,6 +25,7 @@ def loop(tiny: Path) -> AgonAgentLoop:
     )
     loop.game = AgonConfig()
     loop.prompt_length = 256
+    loop._reader = TagKeeper(loop.tokenizer, loop.game.reasoning_tags)
     return loop
 
 
