@@ -12,7 +12,7 @@ from agon_verl.game.withhold import withhold_answer
 from tests.real.tiny import make_model
 
 RIGHT, WRONG = "print(sum(map(int, input().split())))", "print(input())"
-TASKS = ["Add two numbers.", "Print the sum.", "What is a + b?", "Sum up."]
+TASKS = ["Add two numbers.", "What is a + b?"]
 
 
 def completion(program: str) -> str:
@@ -40,7 +40,7 @@ def make_coder(folder: Path) -> Path:
         ids[number, : len(prompt) + len(answer)] = torch.tensor(prompt + answer)
         labels[number, len(prompt) : len(prompt) + len(answer)] = torch.tensor(answer)
     optimizer = torch.optim.AdamW(model.parameters(), lr=5e-3, weight_decay=0.0)
-    for _ in range(200):
+    for _ in range(100):
         loss = model(input_ids=ids, labels=labels).loss
         optimizer.zero_grad()
         loss.backward()

@@ -42,7 +42,7 @@ def test_programs_are_judged_by_what_they_do(run: Run) -> None:
     for pair in pairs:
         for side in ("draft", "challenge"):
             for program, verdicts in judged.items():
-                if f"```python\n{program}\n```" in pair[side]:
+                if pair[side].endswith(f"```python\n{program}\n```"):
                     verdicts.add(pair["pair"][side]["correct"])
     assert judged == {RIGHT: {1.0}, WRONG: {0.0}}
 
