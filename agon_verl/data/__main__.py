@@ -1,0 +1,124 @@
+"""The command line of `python -m agon_verl.data`: docs/data.md has examples."""
+
+import argparse
+from pathlib import Path
+
+from agon_verl.data import programs, sources
+from agon_verl.data.prepare import Request, prepare
+from agon_verl.data.problem import DataError
+from agon_verl.data.write import write
+
+_EPILOG = "PATH_OR_NAME is a file (.parquet, .jsonl, .json, .csv), a folder of them, a saved dataset, or a name of the \
+Hugging Face hub, with :CONFIG behind it where there are several."
+
+
+def arguments(given: list[str] | None = None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        prog="python -m agon_verl.data",
+        description="Prepare verl parquet files: train.parquet, heldout.parquet and a report.",
+        epilog=_EPILOG,
+    )
+    commands = parser.add_subparsers(dest="source", required=True, metavar="SOURCE")
+    deepmath = _command(commands, "deepmath", "DeepMath-103K: difficulty 8 without binary answers, as in the paper")
+    deepmath.add_argument("--difficulty", default="8", help="a level or a range such as 5-7 (8)")
+    contests = _command(commands, "codecontests", "CodeContests: problems whose tests decide what is right")
+    contests.add_argument("--difficulty", default="EASY,A", help="labels, separated by commas (EASY,A)")
+    contests.add_argument("--time-factor", type=float, default=3.0, help="Python's time over the contest's limit (3)")
+    _command(commands, "gsm8k", "GSM8K: its train split, with its test split held out")
+    _command(commands, "math500", "MATH-500: for evaluation alone")
+    custom = _command(commands, "custom", "any table, by a mapping of its columns")
+    custom.add_argument("--problem", required=True, metavar="COLUMN", help="the text; a.b is field b of column a")
+    truth = custom.add_mutually_exclusive_group(required=True)
+    truth.add_argument("--answer", metavar="COLUMN", help="the reference answer")
+    truth.add_argument("--tests", metavar="COLUMN", help="a program's tests: one column, or INPUTS,OUTPUTS")
+    custom.add_argument("--where", metavar="CONDITION", action="append", default=[], help="'difficulty>=5'; repeatable")
+    custom.add_argument("--name", help="data_source of the rows (the table's name)")
+    for code in (contests, custom):
+        code.add_argument("--max-tests", type=int, default=20, help="tests a problem (20)")
+    return parser.parse_args(given)
+
+
+def _command(
+    commands: "argparse._SubParsersAction[argparse.ArgumentParser]", name: str, what: str
+) -> argparse.ArgumentParser:
+    parser = commands.add_parser(name, help=what, description=what, epilog=_EPILOG)
+    parser.add_argument(
+        "--from", dest="table", metavar="PATH_OR_NAME", required=name == "custom", help="in place of the hub's"
+    )
+    parser.add_argument("--split", help="split to read where there are several")
+    parser.add_argument("--revision", help="commit or tag of the hub's dataset")
+    parser.add_argument("--heldout-from", metavar="PATH_OR_NAME", help="hold out this set, and cut none off")
+    parser.add_argument("--train", metavar="N", help="problems to train on, or all")
+    parser.add_argument("--heldout", metavar="N", help="problems to hold out, or all of --heldout-from")
+    parser.add_argument("--against", metavar="PATH_OR_NAME", nargs="+", help="evaluation sets to keep out; or none")
+    parser.add_argument("--seed", type=int, default=0, help="of the split and the order (0)")
+    parser.add_argument("--prompt", metavar="TEXT", help="what is asked, with {problem} where the text goes")
+    parser.add_argument("--out", type=Path, metavar="FOLDER", help="(data/SOURCE)")
+    parser.add_argument("--overwrite", action="store_true", help="replace files that hold other rows")
+    return parser
+
+
+def source_of(options: argparse.Namespace) -> sources.Source:
+    if options.source == "deepmath":
+        return sources.deepmath(options.difficulty)
+    if options.source == "codecontests":
+        return programs.codecontests(options.difficulty, options.max_tests, options.time_factor)
+    if options.source == "custom":
+        name = options.name or Path(options.table).stem
+        if options.answer:
+            return sources.custom_math(options.table, name, options.problem, options.answer, options.where)
+        return programs.custom_code(
+            options.table, name, options.problem, options.tests, options.where, options.max_tests
+        )
+    return sources.gsm8k() if options.source == "gsm8k" else sources.math500()
+
+
+def request_of(options: argparse.Namespace, source: sources.Source) -> Request:
+    table = options.table or source.hub
+    heldout_table = options.heldout_from
+    if heldout_table is None and source.heldout_split is not None and options.heldout != "0":
+        heldout_table = table
+        if source.train != 0 and Path(table).expanduser().is_file():
+            raise DataError(
+                f"--from {table} is one file: name that of the test split with --heldout-from, or --heldout 0"
+            )
+    against = source.against if options.against is None else options.against
+    return Request(
+        source=source,
+        table=table,
+        heldout_table=heldout_table,
+        train=_count("--train", options.train, source.train),
+        heldout=_count("--heldout", options.heldout, None if heldout_table else source.heldout),
+        against=[] if list(against) == ["none"] else list(against),
+        seed=options.seed,
+        split=options.split,
+        revision=options.revision,
+        text_column=getattr(options, "problem", None),
+    )
+
+
+def _count(flag: str, given: str | None, default: int | None) -> int | None:
+    if given is None or given == "all":
+        return None if given else default
+    if not given.isdecimal():
+        raise DataError(f"{flag} {given} is no number of problems: give a number, or all")
+    return int(given)
+
+
+def main(given: list[str] | None = None) -> None:
+    options = arguments(given)
+    try:
+        source = source_of(options)
+        prompt = options.prompt or source.prompt
+        if "{problem}" not in prompt:
+            raise DataError(f"--prompt {prompt!r} does not state the problem: write {{problem}} where it goes")
+        request = request_of(options, source)
+        folder = options.out or Path("data") / options.source
+        print(write(folder, request, prepare(request), prompt, options.overwrite))
+        print(f"Written to {folder}")
+    except DataError as error:
+        raise SystemExit(f"agon-verl: {error}") from None
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,162 @@
+"""From rows to the train and held-out problems: convert, compare, split.
+
+Problems stand in the order of a hash of the seed and their text. So the split depends on nothing but the seed and the
+problems: not on the order of the input, nor on how many are asked for; a problem added moves no other one. The held-out
+set comes first, and the training set is compared with it as with every other evaluation set.
+"""
+
+import hashlib
+import sys
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from agon_verl.data.load import Table, open_table
+from agon_verl.data.overlap import same_as, tokens
+from agon_verl.data.problem import DataError, Problem, Removed, Unusable
+from agon_verl.data.sources import Source
+
+_TEXT_COLUMNS = ("question", "problem", "prompt", "description", "content", "text")
+
+
+@dataclass(frozen=True)
+class Request:
+    """What the command line asks for; `None` is all there are."""
+
+    source: Source
+    table: str
+    heldout_table: str | None
+    train: int | None
+    heldout: int | None
+    against: Sequence[str]
+    seed: int
+    split: str | None
+    revision: str | None
+    text_column: str | None = None
+
+
+@dataclass(frozen=True)
+class Prepared:
+    train: list[Problem]
+    heldout: list[Problem]
+    tables: dict[str, Table]  # by what they are for
+    rows: int  # read for training and held-out
+    removed: Removed
+
+
+def prepare(request: Request) -> Prepared:
+    removed = Removed()
+    tables: dict[str, Table] = {}
+    if request.train == 0 and request.heldout == 0:
+        raise DataError("--train 0 and --heldout 0 leave nothing to prepare: ask for one of them")
+    if request.heldout_table is None and request.heldout is None:
+        raise DataError(
+            "--heldout all would leave nothing to train on: give a number, or name a set with --heldout-from"
+        )
+    given = (
+        None if request.heldout_table is None else _problems(request, request.heldout_table, "heldout", tables, removed)
+    )
+    wanted = request.train != 0 or given is None
+    compared = [(name, _texts(request, name, tables)) for name in request.against] if wanted else []
+    pool = _problems(request, request.table, "train", tables, removed) if wanted else []
+    read = len(pool) + len(given or []) + sum(removed.rows.values())
+    if given is None:
+        pool = _distinct(pool, compared, removed)
+        count = request.heldout or 0
+        _enough(len(pool), request, read, removed)
+        return Prepared(_first(pool[count:], request.train), pool[:count], tables, read, removed)
+    if request.heldout is not None and len(given) < request.heldout:
+        raise DataError(
+            f"{request.heldout_table} has {len(given)} problems, fewer than --heldout {request.heldout}: lower it"
+        )
+    heldout = _first(given, request.heldout)
+    pool = _distinct(pool, [*compared, ("the held-out set", [problem.text for problem in given])], removed)
+    _enough(len(pool), request, read, removed)
+    return Prepared(_first(pool, request.train), heldout, tables, read, removed)
+
+
+def _problems(request: Request, where: str, role: str, tables: dict[str, Table], removed: Removed) -> list[Problem]:
+    """Of one table, in the order of their hashes."""
+    source = request.source
+    split = source.heldout_split if role == "heldout" else request.split or source.split
+    tables[role] = open_table(
+        where, split=split, needed=source.needed, optional=source.optional, revision=request.revision
+    )
+    found = []
+    for number, row in enumerate(progress(tables[role], f"reading {where}")):
+        try:
+            found.append(source.convert(row, number, removed))
+        except Unusable as reason:
+            removed.rows[str(reason)] += 1
+    return sorted(found, key=lambda problem: (_rank(problem, request.seed), problem.ground_truth, problem.row))
+
+
+def _distinct(pool: list[Problem], compared: Iterable[tuple[str, Sequence[str]]], removed: Removed) -> list[Problem]:
+    """The problems of the pool that are in none of the sets compared with, and none like an earlier one."""
+    names = [name for name, texts in compared for _ in texts]
+    known = [tokens(text) for _, texts in compared for text in texts]
+    mine = [tokens(problem.text) for problem in progress(pool, "normalising")]
+    same = same_as(known + mine, len(known), lambda numbers: progress(numbers, "comparing"))
+    answers: dict[tuple[str, ...], set[str]] = {}
+    for words, problem in zip(mine, pool, strict=True):
+        answers.setdefault(tuple(words), set()).add(problem.ground_truth)
+    kept = []
+    for number, problem in enumerate(pool):
+        other, how = same.get(len(known) + number, (None, ""))
+        if other is not None and other < len(known):
+            removed.rows[f"{how} to one of {names[other]}"] += 1
+        elif len(answers[tuple(mine[number])]) > 1:
+            removed.rows["equal to another with another reference"] += 1
+        elif other is not None:
+            removed.rows[f"{how} to another"] += 1
+        else:
+            kept.append(problem)
+    return kept
+
+
+def _texts(request: Request, where: str, tables: dict[str, Table]) -> list[str]:
+    """The problems of an evaluation set."""
+    try:
+        table = open_table(where, split=None, needed=(), optional=(*_TEXT_COLUMNS, request.text_column or ""))
+        rows = list(progress(table, f"reading {where}"))
+    except DataError as error:
+        raise DataError(
+            f"the training problems must be compared with {where}, but {error}; or give another set with --against, or "
+            "none with --against none"
+        ) from error
+    column = next((name for name in (request.text_column, *_TEXT_COLUMNS) if rows and name in rows[0]), None)
+    if column is None:
+        raise DataError(f"--against {where} has no problems in any column {', '.join(_TEXT_COLUMNS)}: rename one")
+    tables[f"compared with {where}"] = table
+    return [_text(row[column]) for row in rows]
+
+
+def _text(held: Any) -> str:
+    """A text, or the last of the chat messages in a verl file."""
+    return str(held[-1]["content"]) if isinstance(held, list) and held else str(held or "")
+
+
+def _enough(left: int, request: Request, read: int, removed: Removed) -> None:
+    heldout = request.heldout or 0 if request.heldout_table is None else 0
+    wanted = heldout + (1 if request.train is None else request.train)
+    if left < wanted:
+        asked = f"--heldout {heldout} and " if heldout else ""
+        asked += "at least 1 to train on" if request.train is None else f"--train {request.train}"
+        raise DataError(
+            f"{left:,} of {read:,} problems remain, fewer than {asked} ask for ({removed.in_words()}): lower them, or "
+            "widen the choice of problems"
+        )
+
+
+def _first(problems: list[Problem], count: int | None) -> list[Problem]:
+    return problems if count is None else problems[:count]
+
+
+def _rank(problem: Problem, seed: int) -> bytes:
+    return hashlib.sha256(f"{seed}:{' '.join(tokens(problem.text))}".encode()).digest()
+
+
+def progress(items: Iterable[Any], doing: str) -> Any:
+    from tqdm import tqdm
+
+    return tqdm(items, desc=doing, unit=" rows", leave=False, disable=not sys.stderr.isatty())

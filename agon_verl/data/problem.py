@@ -1,0 +1,34 @@
+"""What every source is turned into, and the errors and counts that go with it."""
+
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import Any
+
+
+class DataError(ValueError):
+    """One sentence: what is in the way, and what to do."""
+
+
+class Unusable(Exception):
+    """A row that is left out; the text is the reason under which it is counted."""
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """`row` is its number in the input. `extra` has the same keys for all problems of a source."""
+
+    text: str
+    ground_truth: str
+    row: int
+    extra: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass
+class Removed:
+    """Why rows were left out, in the order in which reasons were first met."""
+
+    rows: Counter[str] = field(default_factory=Counter)
+    tests: Counter[str] = field(default_factory=Counter)  # of programming problems that were kept
+
+    def in_words(self) -> str:
+        return ", ".join(f"{count:,} {reason}" for reason, count in self.rows.most_common()) or "nothing was removed"

@@ -1,0 +1,223 @@
+"""Programming problems: CodeContests, and any table with tests.
+
+The reward is 1 if a program passes every test, by comparing tokens; so a problem is kept only where that decides
+whether a program is right. Removed are problems that
+
+- read or write named files, or are interactive: the judge knows standard input and output;
+- ask for any of several right outputs: there is no checker, and a right program would be called wrong;
+- give one input two outputs: one of them is wrong;
+- have fewer than 5 tests left, no test beyond those in the statement, or one output for all: what was read, or a
+  guess, would pass.
+
+Tests lose those with a blank output, those of more than 100,000 bytes, and repeated inputs. Of more than `--max-tests`
+the public ones are kept first, then the contest's own, then generated ones; of a kind that does not fit whole, some are
+taken at even distances, for contests order tests by size.
+
+Limits: contests set theirs for C++, so time is multiplied (`--time-factor`, at most 10 s), and memory is at least
+256 MB. A limit of 0 is none; the judge then has its own.
+"""
+
+import json
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from agon_verl.data.problem import DataError, Problem, Removed, Unusable
+from agon_verl.data.sources import Source, columns, condition, require, value
+
+CODE_PROMPT = """\
+{problem}
+
+Write a Python program that solves this problem: it reads standard input and prints to standard output. Reason step by \
+step. Then summarise your approach in a few sentences, and end with the whole program in one fenced block between \
+<answer> and </answer>:
+
+<answer>
+```python
+# the program
+```
+</answer>"""
+
+DIFFICULTIES = (
+    *("UNKNOWN_DIFFICULTY", "EASY", "MEDIUM", "HARD", "HARDER", "HARDEST", "EXTERNAL"),
+    *"ABCDEFGHIJKLMNOPQRSTUV",
+)
+KINDS = ("public_tests", "private_tests", "generated_tests")
+FEWEST_TESTS, LONGEST_TEST = 5, 100_000
+_LONGEST_TIME, _LEAST_MEMORY = 10.0, 256  # seconds, megabytes
+
+_ANY = re.compile(
+    r"\bany of (?:them|these|those)\b|(?<!not )(?<!n't )\b(?:print|output) (?:any|(?:one|either) of (?:them|these))\b"
+    r"|\bany (?:valid|correct|suitable|acceptable|optimal|possible)? ?(?:answer|solution|output)s?\b"
+    r"|\b(?:print|output)\b.{0,80}\bin (?:any|arbitrary) order\b|\bspecial (?:judge|checker)\b",
+    re.I,
+)
+_SEVERAL = re.compile(
+    r"\b(?:multiple|several|many|more than one|different)(?: \w+){0,2} (?:answer|solution|output|way|variant)s?\b"
+    r"|\b(?:answer|solution)s? (?:is|are|may|might) not (?:be )?(?:necessarily )?unique\b",
+    re.I,
+)
+_OF_SEVERAL = re.compile(r"\bif\b|\bcan be\b|\bmay be\b|\bunique\b", re.I)
+_ONE_OF_THEM = re.compile(
+    r"\b(?:small|larg|quick|fast|best|great|short|long|earli|minim|maxim|lexicograph|least|first|last)", re.I
+)
+_INTERACTIVE = re.compile(r"\binteract(?:ive|or|ion)\b|\bflush(?:ing)?\b", re.I)
+_FILES = re.compile(r"\b(?:input|output)\.txt\b", re.I)
+
+
+def codecontests(difficulty: str, max_tests: int, time_factor: float) -> Source:
+    wanted = [label.strip().upper() for label in difficulty.split(",")]
+    for label in wanted:
+        if label not in DIFFICULTIES:
+            raise DataError(f"--difficulty {label} is unknown: give one or more of {', '.join(DIFFICULTIES)}")
+
+    def convert(row: Mapping[str, Any], number: int, removed: Removed) -> Problem:
+        level = row["difficulty"]
+        label = DIFFICULTIES[level] if isinstance(level, int) and 0 <= level < len(DIFFICULTIES) else str(level)
+        if label not in wanted:
+            raise Unusable(f"of another difficulty than {','.join(wanted)}")
+        if row.get("input_file") or row.get("output_file"):
+            raise Unusable("that read or write named files")
+        tests = [pairs(row[kind], kind) for kind in KINDS]
+        limits = {}
+        if (seconds := _seconds(row.get("time_limit"))) > 0:
+            limits["time_limit"] = min(seconds * time_factor, _LONGEST_TIME)
+        if memory := row.get("memory_limit_bytes"):
+            limits["memory_limit"] = max(memory // 1_000_000, _LEAST_MEMORY)
+        return _program(row["description"], tests, limits, max_tests, number, removed, name=row["name"], level=label)
+
+    return Source(
+        name="codecontests",
+        hub="deepmind/code_contests",
+        data_source="codecontests",
+        convert=convert,
+        needed=("name", "description", "difficulty", *KINDS),
+        optional=("time_limit", "memory_limit_bytes", "input_file", "output_file"),
+        heldout=300,
+        ability="code",
+        prompt=CODE_PROMPT,
+    )
+
+
+def custom_code(hub: str, name: str, problem: str, tests: str, where: Iterable[str], max_tests: int) -> Source:
+    """`tests` is one column with the tests, or two with inputs and outputs."""
+    conditions = [condition(text) for text in where]
+    inputs, _, outputs = tests.partition(",")
+
+    def convert(row: Mapping[str, Any], number: int, removed: Removed) -> Problem:
+        require(row, conditions)
+        given = {"input": value(row, inputs), "output": value(row, outputs)} if outputs else value(row, inputs)
+        return _program(value(row, problem), [[], pairs(given, tests)], {}, max_tests, number, removed)
+
+    needed = columns(problem, inputs, *([outputs] if outputs else []), *(column for column, _, _ in conditions))
+    return Source("custom", hub, name, convert, needed, heldout=300, ability="code", prompt=CODE_PROMPT)
+
+
+def pairs(tests: Any, column: str) -> list[tuple[str, str]]:
+    """Tests as (input, output), from the ways in which tables hold them, JSON text among these.
+
+    {"input": [...], "output": [...]} (or with an s), or a list of {"input": ..., "output": ...}; an input or output may
+    itself be {"stdin": ...} or {"stdout": ...}.
+    """
+    tests = _from_json(tests)
+    if isinstance(tests, Mapping):
+        sides = [_from_json(tests.get(side) or tests.get(f"{side}s") or []) for side in ("input", "output")]
+        if not all(isinstance(side, Sequence) and not isinstance(side, str) for side in sides):
+            raise DataError(f"{column} holds inputs and outputs that are no lists: give one input and output a test")
+        if len(sides[0]) != len(sides[1]):
+            raise Unusable("with more inputs than outputs, or fewer")
+        return [(_text(given, "stdin"), _text(wanted, "stdout")) for given, wanted in zip(*sides, strict=True)]
+    if not isinstance(tests, Sequence) or not all(isinstance(test, Mapping) for test in tests):
+        raise DataError(f"{column} holds no tests: give a list of input and output, or lists of inputs and outputs")
+    return [(_text(test.get("input"), "stdin"), _text(test.get("output"), "stdout")) for test in tests]
+
+
+def _program(
+    text: Any,
+    kinds: Sequence[Sequence[tuple[str, str]]],
+    limits: Mapping[str, float],
+    max_tests: int,
+    number: int,
+    removed: Removed,
+    **extra: Any,
+) -> Problem:
+    """`kinds` are the tests in the order in which they are kept; the first kind is in the statement."""
+    text = str(text or "").strip()
+    if not text:
+        raise Unusable("without a text")
+    if _FILES.search(text):
+        raise Unusable("that read or write named files")
+    if _INTERACTIVE.search(text):
+        raise Unusable("that are interactive")
+    if any(map(_allows_several, re.split(r"[.!?\n]", text))):
+        raise Unusable("with several right outputs and no checker")
+    dropped = Removed()
+    usable = _usable(kinds, dropped)
+    if not any(usable):
+        raise Unusable("without a test that can be judged")
+    chosen: list[list[tuple[str, str]]] = []
+    for tests in usable:
+        chosen.append(_spread(tests, max_tests - sum(map(len, chosen))))
+    tests = [test for kind in chosen for test in kind]
+    if len(tests) < FEWEST_TESTS or not any(chosen[1:]):
+        raise Unusable(f"with fewer than {FEWEST_TESTS} tests, or none beyond those in the statement")
+    if len({output.strip() for _, output in tests}) == 1:
+        raise Unusable("with the same output in every test")
+    removed.tests.update(dropped.tests)
+    removed.tests["over the most tests a problem may have"] += sum(map(len, usable)) - len(tests)
+    truth = {"inputs": [given for given, _ in tests], "outputs": [wanted for _, wanted in tests], **limits}
+    return Problem(text, json.dumps(truth, ensure_ascii=False), number, {"tests": len(tests), **extra})
+
+
+def _allows_several(sentence: str) -> bool:
+    """ "Print any of them"; or "if there are several answers", unless the sentence says which of them is wanted."""
+    if _ANY.search(sentence):
+        return True
+    return bool(_SEVERAL.search(sentence) and _OF_SEVERAL.search(sentence) and not _ONE_OF_THEM.search(sentence))
+
+
+def _usable(kinds: Sequence[Sequence[tuple[str, str]]], dropped: Removed) -> list[list[tuple[str, str]]]:
+    outputs: dict[str, str] = {}
+    usable: list[list[tuple[str, str]]] = []
+    for kind in kinds:
+        usable.append([])
+        for given, wanted in kind:
+            if not wanted.strip():
+                dropped.tests["with a blank output"] += 1
+            elif len(given.encode()) + len(wanted.encode()) > LONGEST_TEST:
+                dropped.tests[f"of more than {LONGEST_TEST:,} bytes"] += 1
+            elif (known := outputs.get(given.strip())) is None:
+                outputs[given.strip()] = wanted
+                usable[-1].append((given, wanted))
+            elif known.split() != wanted.split():
+                raise Unusable("that give one input two outputs")
+            else:
+                dropped.tests["repeated"] += 1
+    return usable
+
+
+def _spread(tests: list[tuple[str, str]], room: int) -> list[tuple[str, str]]:
+    """At most `room` tests, at even distances, the last one among them."""
+    if len(tests) <= room:
+        return tests
+    return [tests[(place + 1) * len(tests) // room - 1] for place in range(room)]
+
+
+def _seconds(limit: Any) -> float:
+    if isinstance(limit, Mapping):
+        return (limit.get("seconds") or 0) + (limit.get("nanos") or 0) / 1e9
+    return float(limit or 0)
+
+
+def _from_json(held: Any) -> Any:
+    if not isinstance(held, str):
+        return held
+    try:
+        return json.loads(held)
+    except ValueError as error:
+        raise DataError(f"tests are text, but not JSON ({error}): give a list or JSON") from None
+
+
+def _text(side: Any, key: str) -> str:
+    side = side.get(key) if isinstance(side, Mapping) else side
+    return "" if side is None else str(side)

@@ -1,0 +1,197 @@
+r"""The mathematical sources, and any table by a mapping of its columns.
+
+A source knows where its rows are, which columns it needs, and how a row becomes a `Problem`; a row that cannot be
+judged raises `Unusable` with the reason. Removed from every mathematical source: problems without a text, references
+that are blank, and references longer than 300 characters, which are explanations rather than answers. A reference that
+is one whole box loses the box.
+
+DeepMath-103K: difficulty 8, binary answers removed (the paper's choice): yes, no, true, false, correct and incorrect,
+alone or with an explanation behind a comma. A coin is right half of the time on these.
+"""
+
+import json
+import operator
+import re
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from agon_verl.data.problem import DataError, Problem, Removed, Unusable
+from agon_verl.game.boxes import boxes
+
+MATH_PROMPT = """\
+{problem}
+
+Reason step by step. Then summarise your solution in a few sentences, and end with the final answer alone, between \
+<answer> and </answer>."""
+
+GSM8K, MATH500 = "openai/gsm8k:main", "HuggingFaceH4/MATH-500"
+_LONGEST = 300  # characters of a reference
+_BINARY = re.compile(r"(?:yes|no|true|false|correct|incorrect)(?:$|[,.;:].*)", re.S)
+_MARKUP = re.compile(r"\\(?:text|textbf|mathrm|mbox|boxed)\b|[\s${}()*\\.]")
+_CONDITION = re.compile(r"\s*([\w.\- ]+?)\s*(>=|<=|==|!=|=|>|<)\s*(.*?)\s*")
+_COMPARE: dict[str, Callable[[Any, Any], bool]] = {
+    ">=": operator.ge,
+    "<=": operator.le,
+    "==": operator.eq,
+    "=": operator.eq,
+    "!=": operator.ne,
+    ">": operator.gt,
+    "<": operator.lt,
+}
+
+
+@dataclass(frozen=True)
+class Source:
+    """`heldout_split` is the evaluation set that comes with the data; without one the held-out set is cut off."""
+
+    name: str
+    hub: str
+    data_source: str
+    convert: Callable[[Mapping[str, Any], int, Removed], Problem]
+    needed: Collection[str]
+    optional: Collection[str] = ()
+    split: str = "train"
+    heldout_split: str | None = None
+    train: int | None = None  # problems; None takes all that are left
+    heldout: int | None = None
+    against: Collection[str] = ()
+    ability: str = "math"
+    prompt: str = field(default=MATH_PROMPT)
+
+
+def deepmath(difficulty: str) -> Source:
+    low, high = _range(difficulty)
+
+    def convert(row: Mapping[str, Any], number: int, removed: Removed) -> Problem:
+        level = row["difficulty"]
+        if level is None or not low <= float(level) <= high:
+            raise Unusable(f"of another difficulty than {difficulty}")
+        problem = _math(row["question"], row["final_answer"], number, difficulty=float(level), topic=row.get("topic"))
+        if is_binary(problem.ground_truth):
+            raise Unusable("with a binary answer")
+        return problem
+
+    return Source(
+        name="deepmath",
+        hub="zwhe99/DeepMath-103K",
+        data_source="deepmath",
+        convert=convert,
+        needed=("question", "final_answer", "difficulty"),
+        optional=("topic",),
+        train=3000,
+        heldout=300,
+        against=(GSM8K, MATH500),
+    )
+
+
+def gsm8k() -> Source:
+    def convert(row: Mapping[str, Any], number: int, removed: Removed) -> Problem:
+        _, marked, answer = str(row["answer"] or "").rpartition("####")
+        if not marked:
+            raise Unusable("without an answer behind ####")
+        return _math(row["question"], answer, number)
+
+    return Source(
+        name="gsm8k",
+        hub=GSM8K,
+        data_source="gsm8k",
+        convert=convert,
+        needed=("question", "answer"),
+        heldout_split="test",
+        against=(MATH500,),
+    )
+
+
+def math500() -> Source:
+    def convert(row: Mapping[str, Any], number: int, removed: Removed) -> Problem:
+        return _math(row["problem"], row["answer"], number, subject=row.get("subject"), level=row.get("level"))
+
+    return Source(
+        name="math500",
+        hub=MATH500,
+        data_source="math500",
+        convert=convert,
+        needed=("problem", "answer"),
+        optional=("subject", "level"),
+        heldout_split="test",
+        train=0,
+    )
+
+
+def custom_math(hub: str, name: str, problem: str, answer: str, where: Iterable[str]) -> Source:
+    conditions = [condition(text) for text in where]
+
+    def convert(row: Mapping[str, Any], number: int, removed: Removed) -> Problem:
+        require(row, conditions)
+        return _math(value(row, problem), value(row, answer), number)
+
+    needed = columns(problem, answer, *(column for column, _, _ in conditions))
+    return Source("custom", hub, name, convert, needed, heldout=300, against=(GSM8K, MATH500))
+
+
+def is_binary(answer: str) -> bool:
+    text = answer.casefold().strip()
+    return any(_BINARY.fullmatch(form) for form in (text, _MARKUP.sub("", text)))
+
+
+def value(row: Mapping[str, Any], column: str) -> Any:
+    """A column of a row; `a.b` goes into a struct or into JSON text."""
+    found: Any = row
+    for part in [column] if column in row else column.split("."):
+        if isinstance(found, str):
+            try:
+                found = json.loads(found)
+            except ValueError:
+                raise DataError(f"the column of {column} holds text that is not JSON: name the column itself") from None
+        if not isinstance(found, Mapping) or part not in found:
+            raise DataError(f"a row has no {column}: name a column that every row has")
+        found = found[part]
+    return found
+
+
+def columns(*names: str) -> list[str]:
+    """What must be read for these: of `a.b` both `a` and a column that is named so are possible."""
+    return list(dict.fromkeys(name.partition(".")[0] for name in names))
+
+
+def condition(text: str) -> tuple[str, str, str]:
+    if (found := _CONDITION.fullmatch(text)) is None:
+        raise DataError(f"--where {text!r} is no condition: write it as difficulty>=5 or source==AMC")
+    column, sign, wanted = found.groups()
+    return column, sign, wanted.strip("'\"")
+
+
+def require(row: Mapping[str, Any], conditions: Iterable[tuple[str, str, str]]) -> None:
+    """Numbers are compared as such, everything else as text."""
+    for column, sign, wanted in conditions:
+        found = value(row, column)
+        try:
+            good = found is not None and _COMPARE[sign](float(found), float(wanted))
+        except (TypeError, ValueError):
+            good = _COMPARE[sign](str(found), wanted)
+        if not good:
+            raise Unusable(f"not {column}{sign}{wanted}")
+
+
+def _math(text: Any, answer: Any, number: int, **extra: Any) -> Problem:
+    text, reference = str(text or "").strip(), "" if answer is None else str(answer).strip()
+    if (box := boxes(reference)) and box[0].end - box[0].start == len(reference):
+        reference = box[0].content.strip()
+    if not text:
+        raise Unusable("without a text")
+    if not reference.strip("$ .\n\t"):
+        raise Unusable("without a reference answer")
+    if len(reference) > _LONGEST:
+        raise Unusable(f"with a reference of more than {_LONGEST} characters")
+    return Problem(text, reference, number, extra)
+
+
+def _range(text: str) -> tuple[float, float]:
+    found = re.fullmatch(r"(\d+(?:\.\d+)?)(?:-(\d+(?:\.\d+)?))?", text)
+    if found is None:
+        raise DataError(f"--difficulty {text} is no range: write it as 8 or 5-7")
+    low, high = float(found[1]), float(found[2] or found[1])
+    if high < low:
+        raise DataError(f"--difficulty {text} holds nothing: write the lower number first")
+    return low, high

@@ -1,0 +1,138 @@
+"""verl's parquet files and the report beside them, complete or not there.
+
+Every file is written under another name first and renamed when all are there. A file that holds the same rows is left
+as it is; one with other rows is only replaced on request, for a run may depend on it.
+"""
+
+import hashlib
+import json
+import os
+import statistics
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from agon_verl.data.prepare import Prepared, Request
+from agon_verl.data.problem import DataError, Problem
+
+Row = dict[str, Any]
+_SAMPLES, _SHOWN = 3, 400  # rows, and characters of each text
+
+
+def rows(problems: Sequence[Problem], request: Request, split: str, prompt: str) -> list[Row]:
+    return [
+        {
+            "data_source": request.source.data_source,
+            "prompt": [{"role": "user", "content": prompt.replace("{problem}", problem.text)}],
+            "ability": request.source.ability,
+            "reward_model": {"style": "rule", "ground_truth": problem.ground_truth},
+            "extra_info": {"index": index, "split": split, "row": problem.row, **problem.extra},
+        }
+        for index, problem in enumerate(problems)
+    ]
+
+
+def fingerprint(table: Sequence[Mapping[str, Any]]) -> str:
+    """SHA-256 of the rows as JSON; a parquet file's own bytes change with the version of the library."""
+    digest = hashlib.sha256()
+    for row in table:
+        digest.update(json.dumps(row, sort_keys=True, ensure_ascii=False).encode("utf-8", "surrogatepass") + b"\n")
+    return digest.hexdigest()
+
+
+def write(folder: Path, request: Request, prepared: Prepared, prompt: str, overwrite: bool) -> str:
+    """The report, in Markdown."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    parts = {"train": prepared.train, "heldout": prepared.heldout}
+    tables = {split: rows(problems, request, split, prompt) for split, problems in parts.items() if problems}
+    told = report(request, prepared, tables)
+    text = in_markdown(told)
+    for split in parts:
+        path = folder / f"{split}.parquet"
+        if path.exists() and not overwrite and (split not in tables or not _holds(path, tables[split])):
+            raise DataError(f"{path} is there and holds other rows: give another --out, or replace it with --overwrite")
+    folder.mkdir(parents=True, exist_ok=True)
+    ready: list[tuple[Path, Path]] = []
+    try:
+        for name in (*(f"{split}.parquet" for split in tables), "report.json", "report.md"):
+            ready.append((folder / f".{name}.{os.getpid()}", folder / name))
+            if name.endswith(".parquet"):
+                pq.write_table(pa.Table.from_pylist(tables[name.removesuffix(".parquet")]), ready[-1][0])
+            else:
+                ready[-1][0].write_text(json.dumps(told, indent=2, ensure_ascii=False) if "json" in name else text)
+        for split in parts.keys() - tables.keys():
+            (folder / f"{split}.parquet").unlink(missing_ok=True)
+        for written, path in ready:
+            written.replace(path)
+    finally:
+        for written, _ in ready:
+            written.unlink(missing_ok=True)
+    return text
+
+
+def _holds(path: Path, table: Sequence[Row]) -> bool:
+    import pyarrow.parquet as pq
+
+    try:
+        return fingerprint(pq.read_table(path).to_pylist()) == fingerprint(table)
+    except (OSError, ValueError):
+        return False
+
+
+def report(request: Request, prepared: Prepared, tables: Mapping[str, Sequence[Row]]) -> dict[str, Any]:
+    return {
+        "source": request.source.name,
+        "seed": request.seed,
+        "inputs": {role: {"name": table.name, "version": table.version} for role, table in prepared.tables.items()},
+        "rows_read": prepared.rows,
+        "removed": dict(prepared.removed.rows),
+        "left_over": prepared.rows - sum(prepared.removed.rows.values()) - sum(map(len, tables.values())),
+        "tests_removed": {reason: count for reason, count in prepared.removed.tests.items() if count},
+        "files": {
+            f"{split}.parquet": {
+                "rows": len(table),
+                "sha256_of_rows": fingerprint(table),
+                "characters": _lengths(table),
+            }
+            for split, table in tables.items()
+        },
+        "samples": [_cut(row) for table in list(tables.values())[:1] for row in table[:_SAMPLES]],
+    }
+
+
+def in_markdown(told: Mapping[str, Any]) -> str:
+    lines = [f"# {told['source']}, seed {told['seed']}", ""]
+    lines += [f"- {role}: {table['name']} ({table['version']})" for role, table in told["inputs"].items()]
+    lines += ["", f"{told['rows_read']:,} problems read", ""]
+    lines += [f"- {count:,} removed: {reason}" for reason, count in told["removed"].items()]
+    lines += [f"- {told['left_over']:,} left over"] if told["left_over"] else []
+    lines += [f"- {count:,} tests removed: {reason}" for reason, count in told["tests_removed"].items()]
+    lines += ["", "| file | rows | prompt, characters: median, 95 %, most | SHA-256 of rows |", "|---|---|---|---|"]
+    for name, file in told["files"].items():
+        sizes = ", ".join(f"{file['characters']['prompt'][size]:,}" for size in ("median", "95 %", "most"))
+        lines.append(f"| {name} | {file['rows']:,} | {sizes} | {file['sha256_of_rows'][:16]} |")
+    for row in told["samples"]:
+        lines += ["", "```json", json.dumps(row, indent=1, ensure_ascii=False), "```"]
+    return "\n".join(lines) + "\n"
+
+
+def _lengths(table: Sequence[Row]) -> dict[str, dict[str, int]]:
+    told = {}
+    for name, texts in (
+        ("prompt", [row["prompt"][-1]["content"] for row in table]),
+        ("ground_truth", [row["reward_model"]["ground_truth"] for row in table]),
+    ):
+        sizes = sorted(map(len, texts))
+        most = {"95 %": sizes[(len(sizes) - 1) * 95 // 100], "most": sizes[-1]}
+        told[name] = {"median": int(statistics.median(sizes)), **most}
+    return told
+
+
+def _cut(held: Any) -> Any:
+    if isinstance(held, dict):
+        return {key: _cut(value) for key, value in held.items()}
+    if isinstance(held, list):
+        return [_cut(value) for value in held]
+    return held if not isinstance(held, str) or len(held) <= _SHOWN else held[:_SHOWN] + " …"
