@@ -53,7 +53,7 @@ def _command(
     parser.add_argument("--against", metavar="PATH_OR_NAME", nargs="+", help="evaluation sets to keep out; or none")
     parser.add_argument("--seed", type=int, default=0, help="of the split and the order (0)")
     parser.add_argument("--prompt", metavar="TEXT", help="what is asked, with {problem} where the text goes")
-    parser.add_argument("--out", type=Path, metavar="FOLDER", help="(data/SOURCE)")
+    parser.add_argument("--out", type=Path, metavar="FOLDER", help="(~/data/agon/SOURCE, where the recipes look)")
     parser.add_argument("--overwrite", action="store_true", help="replace files that hold other rows")
     return parser
 
@@ -113,7 +113,7 @@ def main(given: list[str] | None = None) -> None:
         if "{problem}" not in prompt:
             raise DataError(f"--prompt {prompt!r} does not state the problem: write {{problem}} where it goes")
         request = request_of(options, source)
-        folder = options.out or Path("data") / options.source
+        folder = (options.out or Path("~/data/agon") / options.source).expanduser()
         print(write(folder, request, prepare(request), prompt, options.overwrite))
         print(f"Written to {folder}")
     except DataError as error:

@@ -77,6 +77,7 @@ class _Columns:
 def _read_file(path: Path, columns: _Columns) -> Iterator[Row]:
     kind = path.with_suffix("").suffix if path.suffix == ".gz" else path.suffix
     if kind == ".parquet":
+        import pyarrow as pa
         import pyarrow.parquet as pq
 
         try:
@@ -84,11 +85,12 @@ def _read_file(path: Path, columns: _Columns) -> Iterator[Row]:
                 wanted = columns.of(file.schema_arrow.names)
                 for batch in file.iter_batches(256, columns=wanted):
                     yield from batch.to_pylist()
-        except OSError as error:  # pyarrow's own errors are ValueErrors
+        except (OSError, pa.ArrowException) as error:
             raise DataError(f"{path} cannot be read as parquet: download it again ({error})") from error
         return
     if kind not in _FILES:
         raise DataError(f"{path} is of no known kind: give one of {', '.join(_FILES)}")
+    csv.field_size_limit(1 << 30)  # a column of tests is long
     opened = (
         gzip.open(path, "rt", encoding="utf-8") if path.suffix == ".gz" else path.open(encoding="utf-8", newline="")
     )
@@ -144,7 +146,15 @@ def _builder(
     folder = Path(path)
     files = [file for file in folder.rglob("*") if file.name.removesuffix(".gz").endswith(_FILES)]
     version = _hash(files) if folder.is_dir() else builder.base_path.rpartition("@")[2]
-    return Table(where, version, lambda: (row for part in parts for row in part))
+    return Table(where, version, lambda: _stream(where, parts))
+
+
+def _stream(where: str, parts: Iterable[Any]) -> Iterator[Row]:
+    try:
+        for part in parts:
+            yield from part
+    except (OSError, RuntimeError) as error:
+        raise DataError(f"reading {where} broke off ({str(error).splitlines()[0]}): run it again") from error
 
 
 def _choose(where: str, parts: Any, split: str | None) -> list[Any]:

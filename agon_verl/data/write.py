@@ -125,7 +125,7 @@ def _lengths(table: Sequence[Row]) -> dict[str, dict[str, int]]:
         ("ground_truth", [row["reward_model"]["ground_truth"] for row in table]),
     ):
         sizes = sorted(map(len, texts))
-        most = {"95 %": sizes[(len(sizes) - 1) * 95 // 100], "most": sizes[-1]}
+        most = {"95 %": sizes[-(-len(sizes) * 95 // 100) - 1], "most": sizes[-1]}
         told[name] = {"median": int(statistics.median(sizes)), **most}
     return told
 
