@@ -167,7 +167,7 @@ def test_not_binary(answer: str) -> None:
 
 def test_too_few(table: str, tmp_path: Path) -> None:
     said = refused(*split(table, tmp_path / "out", "--train", "40"))
-    assert "40 of 40 problems remain, fewer than --heldout 5 and --train 40 ask for" in said
+    assert "40 of 40 problems remain, but 45 are asked for (--heldout 5, --train 40): lower that" in said
     said = refused(*split(table, tmp_path / "out", "--difficulty", "5-7"))
     assert "0 of 40 problems remain" in said and "40 of another difficulty than 5-7" in said
     assert not (tmp_path / "out").exists()
@@ -317,6 +317,13 @@ def test_refusals(tmp_path: Path, options: list[str], words: str) -> None:
     table = lines(tmp_path / "mine.jsonl", [{"q": question(1), "a": 1}])
     basic = ["custom", "--from", table, "--problem", "q", "--answer", "a", "--against", "none"]
     assert words in refused(*basic, *options, "--out", str(tmp_path / "out"))
+
+
+def test_a_row_of_another_layout(tmp_path: Path) -> None:
+    rows = deepmath()
+    del rows[7]["final_answer"]
+    said = refused(*split(lines(tmp_path / "deepmath.jsonl", rows), tmp_path / "out"))
+    assert "has a row 7 of another layout (KeyError('final_answer'))" in said
 
 
 def test_rows_that_are_no_objects(tmp_path: Path) -> None:

@@ -88,6 +88,12 @@ def _problems(request: Request, where: str, role: str, tables: dict[str, Table],
             found.append(source.convert(row, number, removed))
         except Unusable as reason:
             removed.rows[str(reason)] += 1
+        except DataError:
+            raise
+        except (KeyError, TypeError, ValueError) as error:
+            raise DataError(
+                f"{where} has a row {number} of another layout ({error!r}): mend it or leave it out"
+            ) from error
     return sorted(found, key=lambda problem: (_rank(problem, request.seed), problem.ground_truth, problem.row))
 
 
@@ -140,11 +146,11 @@ def _enough(left: int, request: Request, read: int, removed: Removed) -> None:
     heldout = request.heldout or 0 if request.heldout_table is None else 0
     wanted = heldout + (1 if request.train is None else request.train)
     if left < wanted:
-        asked = f"--heldout {heldout} and " if heldout else ""
-        asked += "at least 1 to train on" if request.train is None else f"--train {request.train}"
+        asked = [f"--heldout {heldout}"] if heldout else []
+        asked += ["1 or more to train on"] if request.train is None else [f"--train {request.train}"]
         raise DataError(
-            f"{left:,} of {read:,} problems remain, fewer than {asked} ask for ({removed.in_words()}): lower them, or "
-            "widen the choice of problems"
+            f"{left:,} of {read:,} problems remain, but {wanted:,} are asked for ({', '.join(asked)}): lower that, or "
+            f"widen the choice (--difficulty, --where); removed were {removed.in_words()}"
         )
 
 

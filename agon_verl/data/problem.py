@@ -31,4 +31,4 @@ class Removed:
     tests: Counter[str] = field(default_factory=Counter)  # of programming problems that were kept
 
     def in_words(self) -> str:
-        return ", ".join(f"{count:,} {reason}" for reason, count in self.rows.most_common()) or "nothing was removed"
+        return ", ".join(f"{count:,} {reason}" for reason, count in self.rows.most_common()) or "none"

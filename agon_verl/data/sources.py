@@ -67,7 +67,9 @@ def deepmath(difficulty: str) -> Source:
         level = row["difficulty"]
         if level is None or not low <= float(level) <= high:
             raise Unusable(f"of another difficulty than {difficulty}")
-        problem = _math(row["question"], row["final_answer"], number, difficulty=float(level), topic=row.get("topic"))
+        problem = _math(
+            row["question"], row["final_answer"], number, difficulty=float(level), topic=row.get("topic") or ""
+        )
         if is_binary(problem.ground_truth):
             raise Unusable("with a binary answer")
         return problem
@@ -105,7 +107,9 @@ def gsm8k() -> Source:
 
 def math500() -> Source:
     def convert(row: Mapping[str, Any], number: int, removed: Removed) -> Problem:
-        return _math(row["problem"], row["answer"], number, subject=row.get("subject"), level=row.get("level"))
+        return _math(
+            row["problem"], row["answer"], number, subject=row.get("subject") or "", level=int(row.get("level") or 0)
+        )
 
     return Source(
         name="math500",
