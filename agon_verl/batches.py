@@ -1,10 +1,11 @@
 """Batches as verl's V1 trainer has them: keys and tags here, the rows themselves in TransferQueue."""
 
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 import transfer_queue as tq
-from tensordict import TensorDict
+from tensordict import NonTensorData, NonTensorStack, TensorDict
 from transfer_queue import KVBatchMeta
 
 
@@ -29,3 +30,20 @@ def no_advantage(batch: KVBatchMeta) -> None:
     zeros = torch.nested.as_nested_tensor([torch.zeros(tag["response_len"]) for tag in batch.tags], layout=torch.jagged)
     fields = TensorDict({"advantages": zeros, "returns": zeros.clone()}, batch_size=len(batch.keys))
     tq.kv_batch_put(keys=batch.keys, partition_id=batch.partition_id, fields=fields)
+
+
+def put_rewards(partition: str, keys: Sequence[str], extras: Sequence[dict[str, Any]]) -> None:
+    """Challenges' rewards, and the records that hold them, as they are after the whole group was looked at."""
+    scores = []
+    for extra in extras:
+        score = torch.zeros(extra["pair"]["challenge"]["length"])
+        score[-1] = extra["pair"]["challenge_reward"]
+        scores.append(score)
+    fields = TensorDict(
+        {
+            "rm_scores": torch.nested.as_nested_tensor(scores, layout=torch.jagged),
+            "extra_fields": NonTensorStack(*map(NonTensorData, extras)),
+        },
+        batch_size=len(keys),
+    )
+    tq.kv_batch_put(keys=list(keys), partition_id=partition, fields=fields)

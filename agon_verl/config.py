@@ -7,12 +7,16 @@ from typing import Any
 from omegaconf import DictConfig, OmegaConf
 
 from agon_verl.game.alarms import AlarmConfig
-from agon_verl.game.rewards import STACKS
-from agon_verl.game.roles import ADAPTERS, ROTATIONS
+from agon_verl.game.rewards import RIVALS, STACKS, Outcome, challenge_reward
+from agon_verl.game.roles import ADAPTERS, PLAYERS, ROTATIONS
 from agon_verl.game.withhold import DOMAINS
 
 SAMPLING = ("temperature", "top_p", "top_k", "max_tokens")
 OPPONENTS = ("snapshot", "base")
+READS = ("summary", "nothing")
+
+
+METHOD = ("rotation", "players", "reads", "rival", "reward", "tiebreak_weight")  # what a method of the paper sets
 
 
 class ConfigError(ValueError):
@@ -44,6 +48,9 @@ class AgonConfig:
     """The game's settings; the recipes say what each one does."""
 
     rotation: str = "alternate"
+    players: str = "pair"
+    reads: str = "summary"
+    rival: str = "own"
     reward: str = "adv"
     format_weight: float = 0.5
     tiebreak_weight: float = 0.0
@@ -64,8 +71,21 @@ class AgonConfig:
 
     def __post_init__(self) -> None:
         _one_of("agon.rotation", self.rotation, ROTATIONS)
+        _one_of("agon.players", self.players, PLAYERS)
+        _one_of("agon.reads", self.reads, READS)
+        _one_of("agon.rival", self.rival, RIVALS)
         _one_of("agon.reward", self.reward, STACKS)
         _one_of("agon.domain", self.domain, DOMAINS)
+        if self.rival == "shared" and self.reads != "nothing":
+            raise ConfigError("agon.rival=shared is a hidden opponent's: set agon.reads=nothing")
+        if self.players == "one" and self.opponent.share > 0:
+            raise ConfigError(f"agon.opponent.share={self.opponent.share} needs a rival: set agon.players=pair")
+        if self.players == "one" and "A" in self.frozen:
+            raise ConfigError("agon.frozen holds A, the only player: nothing would be trained")
+        if self.players == "one" and "temperature" in self.challenge_sampling:
+            raise ConfigError(
+                "agon.challenge_sampling.temperature: one player's update has one temperature; leave it out"
+            )
         for name in self.challenge_sampling:
             _one_of("agon.challenge_sampling", name, SAMPLING)
         for name in ("format_weight", "tiebreak_weight", "min_summary_tokens"):
@@ -86,6 +106,25 @@ class AgonConfig:
             raise ConfigError(f"agon.init_noise={self.init_noise} must be above 0, or A and B start as one policy")
         if len(self.reasoning_tags) != 2 or not all(self.reasoning_tags):
             raise ConfigError(f"agon.reasoning_tags={list(self.reasoning_tags)} must name an opening and a closing tag")
+
+    @property
+    def one_group(self) -> bool:
+        """One adapter on one prompt: all its rollouts of a problem are one group, as in plain GRPO."""
+        return self.players == "one" and self.reads == "nothing"
+
+    @property
+    def method(self) -> dict[str, Any]:
+        """Plain values, which travel with each problem: the trainer alone decides what is played."""
+        return {name: getattr(self, name) for name in METHOD}
+
+    def challenge_reward(self, challenge: Outcome, rival: Outcome) -> float:
+        return challenge_reward(
+            self.reward,
+            challenge,
+            rival,
+            format_weight=self.format_weight,
+            tiebreak_weight=self.tiebreak_weight,
+        )
 
     @classmethod
     def read(cls, config: DictConfig) -> "AgonConfig":

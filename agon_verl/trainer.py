@@ -31,7 +31,7 @@ from verl.utils.py_functional import rename_dict
 from verl.workers.rollout.replica import RolloutReplicaRegistry
 
 from agon_verl import self_check
-from agon_verl.batches import concat, no_advantage, select
+from agon_verl.batches import concat, no_advantage, put_rewards, select
 from agon_verl.checkpoint import CheckpointError
 from agon_verl.config import AgonConfig
 from agon_verl.decoding import TagKeeper
@@ -39,18 +39,17 @@ from agon_verl.game.advantages import group_advantages, live_groups
 from agon_verl.game.alarms import Alarms
 from agon_verl.game.health import Trends, cascade_health, health_metrics, validation_health
 from agon_verl.game.prompts import CHALLENGE
-from agon_verl.game.roles import ADAPTERS, Roles, roles
-from agon_verl.game.statistics import pair_metrics
+from agon_verl.game.roles import ADAPTERS, Roles, directions, roles
+from agon_verl.game.statistics import Pair, pair_metrics
 from agon_verl.preflight import check_settings
 from agon_verl.records import overlap, pair_records, write_jsonl
 from agon_verl.resume import ResumableTrainer
 from agon_verl.rollout.watchdog import Watchdog
-from agon_verl.wire import PROBLEM, pair_of
+from agon_verl.wire import PROBLEM, pair_of, share_rival
 from agon_verl.worker import AgonWorker
 
 logger = logging.getLogger(__name__)
 STREAMS = ("draft", "challenge")  # by the last part of a row's key
-DIRECTIONS = (Roles("A", "B"), Roles("B", "A"))
 
 
 class StoppedByAlarm(RuntimeError):
@@ -138,20 +137,24 @@ class AgonTrainer(ResumableTrainer):
     def on_step_begin(self) -> None:
         self._data_before = super().data_state
         self._stop_if_alarmed()
-        self.agent_loop_manager.roles = roles(self.global_steps, self.game.rotation)
+        self.agent_loop_manager.roles = self._roles()
 
     def _step_once(self, metrics: dict, timing_raw: dict, sample_batch_size: int) -> KVBatchMeta:
         """Algorithm 1, with the line of it that each call is."""
         self.timing_raw = timing_raw
-        drafter, challenger = roles(self.global_steps, self.game.rotation)  # 2
+        who = self._roles()  # 2
         with marked_timer("gen", timing_raw):
             batch = self._sample_pairs(metrics, sample_batch_size)  # 3-7, done by the agent loop
-        streams = self._streams(batch, Roles(drafter, challenger), metrics)
-        rows = concat([self._train_stream(stream, metrics) for stream in streams])  # 8-10
+        streams = self._streams(batch, who, metrics)
+        by_adapter = [[s for s in streams if s.adapter == adapter] for adapter in dict.fromkeys(who)]
+        rows = concat([self._train_adapter(own, metrics) for own in by_adapter])  # 8-10
         self._watch_health(metrics)
         if self.game.opponent.snapshots and self.global_steps % self.game.opponent.every == 0:
             self.actor_rollout_wg.take_snapshot()
         return rows
+
+    def _roles(self) -> Roles:
+        return roles(self.global_steps, self.game.rotation, self.game.players)
 
     def _sample_pairs(self, metrics: dict, sample_batch_size: int) -> KVBatchMeta:
         self.on_sample_begin()
@@ -187,33 +190,53 @@ class AgonTrainer(ResumableTrainer):
 
     def _streams(self, batch: KVBatchMeta, who: Roles, metrics: dict) -> list[Stream]:
         """Split the rows by stream and by whether their group has anything to teach; log what the pairs did."""
-        extras = self._pair_records(batch)
+        keys = sorted(key for key in batch.keys if key.endswith("_1"))
+        extras = self._pair_records(batch, keys)
+        if self.game.rival == "shared":
+            share_rival(extras, self.game)
+            put_rewards(batch.partition_id, keys, extras)
         pairs = [pair_of(extra) for extra in extras]
-        measured = {**pair_metrics(pairs), **health_metrics(pairs)}
+        measured = self._measure(pairs)
         metrics.update(measured)
         metrics["pair/overlap"] = overlap(extras)
-        streams = []
+        metrics["ledger/rollouts"] = len(batch.keys)
+        metrics["ledger/problems"] = len({pair.group for pair in pairs})
+        streams, dead_groups = [], []
         for index, (name, adapter) in enumerate(zip(STREAMS, who, strict=True)):
             metrics.update({f"{adapter}/{k}": v for k, v in measured.items() if k.startswith(f"{name}/")})
+            sides = range(len(STREAMS)) if self.game.one_group else [index]
             taught = [] if adapter in self.game.frozen else [p for p in pairs if name == "challenge" or not p.guest]
-            rewards = torch.tensor([getattr(pair, f"{name}_reward") for pair in taught])
-            alive = live_groups(rewards, [pair.group for pair in taught])
-            rows = [i for i, key in enumerate(batch.keys) if key.endswith(f"_{index}")]
+            rewards = [getattr(pair, f"{STREAMS[side]}_reward") for side in sides for pair in taught]
+            groups = [pair.group for _ in sides for pair in taught]
+            alive = live_groups(torch.tensor(rewards), groups)
+            dead_groups += [group not in alive for group in dict.fromkeys(groups)]
+            rows = [i for i, key in enumerate(batch.keys) if int(key.rsplit("_", 1)[1]) in sides]
             is_live = {i: batch.keys[i].rsplit("_", 2)[0] in alive for i in rows}
             live = select(batch, [i for i in rows if is_live[i]])
             dead = select(batch, [i for i in rows if not is_live[i]])
             streams.append(Stream(name, adapter, live, dead))
+            if self.game.one_group:
+                break
+        if dead_groups:
+            metrics["health/dead_groups"] = sum(dead_groups) / len(dead_groups)
         return streams
 
-    def _pair_records(self, batch: KVBatchMeta) -> list[dict[str, Any]]:
+    def _measure(self, pairs: Sequence[Pair]) -> dict[str, float]:
+        """What pairs say; of two completions that do not know of each other, only what each is in itself."""
+        measured = pair_metrics(pairs)
+        if self.game.reads == "nothing":
+            return {name: value for name, value in measured.items() if not name.startswith("pair/")}
+        return {**measured, **health_metrics(pairs)}
+
+    def _pair_records(self, batch: KVBatchMeta, keys: list[str]) -> list[dict[str, Any]]:
         """What the agent loop left on each challenge: the pair, the attempt shown, when both stages ran."""
-        keys = [key for key in batch.keys if key.endswith("_1")]
         data = tq.kv_batch_get(keys=keys, partition_id=batch.partition_id, select_fields=["extra_fields"])
         return list(data["extra_fields"])
 
     def _watch_health(self, metrics: dict) -> None:
         """Trends and alarms. One that stops the run does so before the next step, when this one is logged."""
-        metrics["health/distance"] = self.actor_rollout_wg.distance()[0]
+        if self.game.players == "pair":
+            metrics["health/distance"] = self.actor_rollout_wg.distance()[0]
         metrics.update(self.trends.update(metrics))
         alarms = self.alarms.update(metrics)
         metrics["health/alarms"] = len(alarms)
@@ -258,27 +281,35 @@ class AgonTrainer(ResumableTrainer):
         self.trends = Trends.from_state(state["trends"])
         self.alarms = Alarms.from_state(self.game.alarms, state["alarms"])
 
-    def _train_stream(self, stream: Stream, metrics: dict) -> KVBatchMeta:
-        """Advantages within each group, then the update of the stream's own adapter. Returns all its rows."""
-        no_advantage(stream.dead)
-        if not stream.live.keys:
-            rates = self.actor_rollout_wg.skip_update(stream.adapter)
-            metrics[f"{stream.adapter}/actor/lr"] = rates[0]
-            return stream.dead
+    def _train_adapter(self, streams: Sequence[Stream], metrics: dict) -> KVBatchMeta:
+        """Advantages within each group of each stream, then one update of the adapter. Returns all rows."""
+        adapter, dead = streams[0].adapter, concat([stream.dead for stream in streams])
+        no_advantage(dead)
+        live = [stream for stream in streams if stream.live.keys]
+        if not live:
+            rates = self.actor_rollout_wg.skip_update(adapter)
+            metrics[f"{adapter}/actor/lr"] = rates[0]
+            return dead
         own: dict[str, Any] = {}
+        problems = {key.rsplit("_", 2)[0] for stream in live for key in stream.live.keys}
+        self._mini_batches = math.ceil(len(problems) / self.config.actor_rollout_ref.actor.ppo_mini_batch_size)
+        ready = [self._with_advantages(stream, own) for stream in live]
+        batch = ready[0] if len(ready) == 1 else self._balance_batch(concat(ready), metrics=own)
+        with marked_timer("update_actor", self.timing_raw), self._settings_of(live[-1]):
+            batch = self._update_actor(batch, metrics=own)  # 10
+        metrics.update({f"{adapter}/{k}": v for k, v in own.items()})
+        return concat([batch, dead])
+
+    def _with_advantages(self, stream: Stream, metrics: dict) -> KVBatchMeta:
         with self._settings_of(stream):
-            batch = self._balance_batch(stream.live, metrics=own)
+            batch = self._balance_batch(stream.live, metrics=metrics)
             with marked_timer("old_log_prob", self.timing_raw):
-                batch = self._compute_old_log_prob(batch, metrics=own)
+                batch = self._compute_old_log_prob(batch, metrics=metrics)
             if self.use_reference_policy:
                 with marked_timer("ref", self.timing_raw):
-                    batch = self._compute_ref_log_prob(batch, metrics=own)
+                    batch = self._compute_ref_log_prob(batch, metrics=metrics)
             with marked_timer("adv", self.timing_raw):
-                batch = self._compute_advantage(batch, metrics=own)  # 8
-            with marked_timer("update_actor", self.timing_raw):
-                batch = self._update_actor(batch, metrics=own)  # 10
-        metrics.update({f"{stream.adapter}/{k}": v for k, v in own.items()})
-        return concat([batch, stream.dead])
+                return self._compute_advantage(batch, metrics=metrics)  # 8
 
     @contextmanager
     def _settings_of(self, stream: Stream) -> Iterator[None]:
@@ -288,8 +319,6 @@ class AgonTrainer(ResumableTrainer):
         algorithm.adv_estimator = f"agon_{stream.name}"
         if stream.name == "challenge":
             rollout.temperature = self.game.challenge_sampling.get("temperature", rollout.temperature)
-        groups = len({key.rsplit("_", 2)[0] for key in stream.live.keys})
-        self._mini_batches = math.ceil(groups / self.config.actor_rollout_ref.actor.ppo_mini_batch_size)
         try:
             yield
         finally:
@@ -332,15 +361,20 @@ class AgonTrainer(ResumableTrainer):
         self._dump_futures.append(self._dump_executor.submit(write_jsonl, path, records))
 
     def _validate(self) -> dict[str, float]:
-        """The cascade in both directions. Its first stage is each adapter alone, on the plain prompt."""
+        """The cascade in both directions. Its first stage is each adapter alone, on the plain prompt.
+
+        A single player reads itself. So do, here, those that read nothing in training.
+        """
         metrics: dict[str, float] = {}
         self._alone: dict[str, dict[str, float]] = {}
         pairs = len(self.val_dataset) * self.config.actor_rollout_ref.rollout.val_kwargs.n
-        for self.agent_loop_manager.roles in DIRECTIONS:
+        for who in dict.fromkeys(directions(self.game.players)):
+            self.agent_loop_manager.roles = who
             with self._failures_counted(pairs, {}):
                 metrics.update(super()._validate())
-        shared = sorted(self._alone["A"].keys() & self._alone["B"].keys())
-        metrics.update(validation_health(*([self._alone[adapter][p] for p in shared] for adapter in ADAPTERS)))
+        if self.game.players == "pair":
+            shared = sorted(self._alone["A"].keys() & self._alone["B"].keys())
+            metrics.update(validation_health(*([self._alone[adapter][p] for p in shared] for adapter in ADAPTERS)))
         self.remember({**metrics, "val-step": self.global_steps})
         return metrics
 

@@ -1,7 +1,9 @@
 """What crosses from one of a run's processes to another: names, and the record of a pair. Imports no verl, no vLLM."""
 
+from collections.abc import Sequence
 from typing import Any
 
+from agon_verl.config import AgonConfig
 from agon_verl.game.rewards import Outcome
 from agon_verl.game.roles import ADAPTERS
 from agon_verl.game.statistics import Pair
@@ -30,3 +32,12 @@ def pair_of(extra_fields: dict[str, Any]) -> Pair:
     """The pair that a challenge's row carries as a plain dict."""
     fields = extra_fields["pair"]
     return Pair(**{**fields, "draft": Outcome(**fields["draft"]), "challenge": Outcome(**fields["challenge"])})
+
+
+def share_rival(extras: Sequence[dict[str, Any]], game: AgonConfig) -> None:
+    """Measure all challenges of a problem against one of its drafts, the first in this order (`agon.rival=shared`)."""
+    rivals: dict[str, Outcome] = {}
+    for extra in extras:
+        pair = pair_of(extra)
+        rival = rivals.setdefault(pair.group, pair.draft)
+        extra["pair"]["challenge_reward"] = game.challenge_reward(pair.challenge, rival)

@@ -20,3 +20,13 @@ def test_both_adapters_play_at_every_step(rotation):
 def test_an_unknown_rotation_names_the_known_ones():
     with pytest.raises(ValueError, match=r"'random'.*alternate, fixed"):
         roles(0, "random")
+
+
+@pytest.mark.parametrize("rotation", ROTATIONS)
+def test_a_single_player_is_both(rotation):
+    assert {roles(step, rotation, "one") for step in range(4)} == {Roles(drafter="A", challenger="A")}
+
+
+def test_an_unknown_number_of_players_names_the_known_ones():
+    with pytest.raises(ValueError, match=r"'three'.*pair, one"):
+        roles(0, players="three")

@@ -17,10 +17,13 @@ class Attempt:
     cut: bool
 
 
+NO_ATTEMPT = Attempt(shown=None, tokens=0, leaked=False, cut=False)
+
+
 def attempt_of(draft: Transcript, domain: str, count: Callable[[str], int], excess: Callable[[str], int]) -> Attempt:
     """`count` gives a text's tokens; `excess` by how many the challenger's prompt with it would be too long."""
     if draft.summary is None:
-        return Attempt(shown=None, tokens=0, leaked=False, cut=False)
+        return NO_ATTEMPT
     withheld = withhold_answer(draft.summary, domain)
     shown, cut, budget, over = withheld, False, count(withheld), excess(withheld)
     while over > 0 and budget > 0:  # more than once only where tokens merge across the cut

@@ -16,6 +16,7 @@ differ in the competitive term alone. A verifier may give partial credit, c in [
 from dataclasses import dataclass
 
 STACKS = ("coop", "adv", "margin")
+RIVALS = ("own", "shared")
 
 
 @dataclass(frozen=True, slots=True)

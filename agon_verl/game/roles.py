@@ -1,12 +1,14 @@
-"""Role rotation (line 2 of Algorithm 1): on even steps A drafts and B challenges, on odd steps the reverse.
+"""Who plays (line 2 of Algorithm 1): on even steps A drafts and B challenges, on odd steps the reverse.
 
-The roles are a function of the step alone, so a resumed run needs no saved state to continue the rotation.
+The roles are a function of the step alone, so a resumed run needs no saved state to continue the rotation. With one
+player, as in plain GRPO and in self-refinement, A is both.
 """
 
 from typing import NamedTuple
 
 ADAPTERS = ("A", "B")
 ROTATIONS = ("alternate", "fixed")
+PLAYERS = ("pair", "one")
 
 
 class Roles(NamedTuple):
@@ -14,9 +16,16 @@ class Roles(NamedTuple):
     challenger: str
 
 
-def roles(step: int, rotation: str = "alternate") -> Roles:
+def roles(step: int, rotation: str = "alternate", players: str = "pair") -> Roles:
     """Who drafts and who challenges at `step`; "fixed" is the paper's ablation, in which A always drafts."""
     if rotation not in ROTATIONS:
         raise ValueError(f"rotation {rotation!r} is unknown: use one of {', '.join(ROTATIONS)}")
+    return directions(players)[step % 2 if rotation == "alternate" else 0]
+
+
+def directions(players: str) -> tuple[Roles, Roles]:
+    """The casts of even and of odd steps."""
+    if players not in PLAYERS:
+        raise ValueError(f"players {players!r} is unknown: use one of {', '.join(PLAYERS)}")
     a, b = ADAPTERS
-    return Roles(b, a) if rotation == "alternate" and step % 2 else Roles(a, b)
+    return (Roles(a, b), Roles(b, a)) if players == "pair" else (Roles(a, a), Roles(a, a))

@@ -9,7 +9,8 @@ import asyncio
 import hashlib
 import random
 import time
-from dataclasses import asdict
+from contextvars import ContextVar
+from dataclasses import asdict, replace
 from typing import Any
 
 import ray
@@ -23,11 +24,11 @@ from verl.utils import tensordict_utils as tu
 from agon_verl.config import AgonConfig
 from agon_verl.decoding import TagKeeper
 from agon_verl.game import transcript
-from agon_verl.game.attempt import Attempt, attempt_of
+from agon_verl.game.attempt import NO_ATTEMPT, Attempt, attempt_of
 from agon_verl.game.copying import copied_share
 from agon_verl.game.health import COPIED
 from agon_verl.game.prompts import challenge_messages
-from agon_verl.game.rewards import Outcome, challenge_reward, standalone_reward
+from agon_verl.game.rewards import Outcome, standalone_reward
 from agon_verl.game.roles import ADAPTERS, Roles
 from agon_verl.game.statistics import Pair
 from agon_verl.game.transcript import OPENED
@@ -53,14 +54,17 @@ class PairOutput(AgentLoopOutput):
         return fields
 
 
-class _Client:
-    """verl's server client with the adapter of this stage filled in."""
+_adapter: ContextVar[str] = ContextVar("adapter")  # of the stage that a task plays; two may run side by side
 
-    def __init__(self, client: Any, adapter: str) -> None:
-        self._client, self._adapter = client, adapter
+
+class _Client:
+    """verl's server client with the adapter of the stage filled in."""
+
+    def __init__(self, client: Any) -> None:
+        self._client = client
 
     async def generate(self, *args: Any, **kwargs: Any) -> Any:
-        return await self._client.generate(*args, adapter=self._adapter, **kwargs)
+        return await self._client.generate(*args, adapter=_adapter.get(), **kwargs)
 
 
 @register("agon")
@@ -70,19 +74,23 @@ class AgonAgentLoop(SingleTurnAgentLoop):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.game = AgonConfig.read(self.config)
-        self._llm: Any = self.server_manager
+        self.server_manager: Any = _Client(self.server_manager)
         self._reader = TagKeeper(self.tokenizer, self.game.reasoning_tags)
 
     async def run(self, sampling_params: dict[str, Any], **kwargs: Any) -> list[PairOutput]:
         problem = list(kwargs["raw_prompt"])
-        draft = await self._stage(kwargs["drafter"], problem, sampling_params, kwargs)
-        attempt = await self.loop.run_in_executor(None, self._attempt, problem, draft)
-        challenge = await self._stage(
-            kwargs["challenger"],
-            challenge_messages(problem, attempt.shown),
-            {**sampling_params, **kwargs["challenge_sampling"]},
-            kwargs,
-        )
+        challenge_sampling = {**sampling_params, **kwargs["challenge_sampling"]}
+        if kwargs["method"]["reads"] == "nothing":
+            attempt = NO_ATTEMPT
+            draft, challenge = await asyncio.gather(
+                self._stage(kwargs["drafter"], problem, sampling_params, kwargs),
+                self._stage(kwargs["challenger"], problem, challenge_sampling, kwargs),
+            )
+        else:
+            draft = await self._stage(kwargs["drafter"], problem, sampling_params, kwargs)
+            attempt = await self.loop.run_in_executor(None, self._attempt, problem, draft)
+            messages = challenge_messages(problem, attempt.shown)
+            challenge = await self._stage(kwargs["challenger"], messages, challenge_sampling, kwargs)
         challenge.extra_fields["attempt"] = asdict(attempt)
         challenge.extra_fields["copied"] = await self.loop.run_in_executor(None, self._copied, attempt, challenge)
         challenge.extra_fields["draft_span"] = draft.extra_fields["span"]
@@ -91,7 +99,7 @@ class AgonAgentLoop(SingleTurnAgentLoop):
     async def _stage(
         self, adapter: str, messages: list[dict[str, Any]], sampling: dict[str, Any], kwargs: dict[str, Any]
     ) -> PairOutput:
-        self.server_manager = _Client(self._llm, adapter)
+        _adapter.set(adapter)
         started = time.time()
         output = await super().run(dict(sampling), **{**kwargs, "raw_prompt": messages})
         output.extra_fields["span"] = (started, time.time())
@@ -159,11 +167,9 @@ class AgonAgentLoopWorker(AgentLoopWorkerTQ.__ray_metadata__.modified_class):
     async def _compute_score(self, outputs: list[PairOutput], kwargs: dict[str, Any]) -> None:
         draft, challenge = outputs
         a, b = await asyncio.gather(self._verify(draft, kwargs), self._verify(challenge, kwargs))
-        game = self.game
+        game = replace(self.game, **kwargs["method"])
         draft_reward = standalone_reward(a, game.format_weight)
-        reward = challenge_reward(
-            game.reward, b, a, format_weight=game.format_weight, tiebreak_weight=game.tiebreak_weight
-        )
+        reward = game.challenge_reward(b, a)
         attempt = challenge.extra_fields["attempt"]
         _keep(draft, draft_reward, {})
         _keep(
@@ -239,6 +245,8 @@ class AgonAgentLoopManager(AgentLoopManagerTQ):
         drafters = [guest if row in guests else self.roles.drafter for row in range(len(prompts))]
         prompts["drafter"] = NonTensorStack(*map(NonTensorData, drafters))
         tu.assign_non_tensor_data(prompts, "challenger", self.roles.challenger)
+        method = {**self.game.method, "reads": "summary", "rival": "own"} if validating else self.game.method
+        tu.assign_non_tensor_data(prompts, "method", method)
         tu.assign_non_tensor_data(
             prompts, "challenge_sampling", {} if validating else dict(self.game.challenge_sampling)
         )

@@ -2,13 +2,15 @@
 
 verl imports this module in each of its processes (VERL_USE_EXTERNAL_MODULES); the trainer registers itself as
 `agon_probe` once Agon's own is there. It changes nothing in the game but at step `PROBE_DEAD_STEP`, where it declares
-the challenge stream's groups dead. It can also write all of the state to `PROBE_STATE` right before step 1, and kill
-its own process inside the save of step `PROBE_DIE_STEP`, when everything is written and nothing is committed.
+the challenge stream's groups dead; with `PROBE_METHODS`, a JSON list, each step plays another method, and what it
+learned from is written to `PROBE_BATCHES`. It can also write all of the state to `PROBE_STATE` right before step 1, and
+kill its own process inside the save of step `PROBE_DIE_STEP`, when everything is written and nothing is committed.
 """
 
 import json
 import os
 import signal
+from dataclasses import replace
 from pathlib import Path
 
 import wrapt
@@ -48,22 +50,49 @@ def _register(_: object) -> None:
             super()._save_checkpoint()
 
         def _streams(self, batch, who, metrics):
-            draft, challenge = super()._streams(batch, who, metrics)
+            streams = super()._streams(batch, who, metrics)
+            if "PROBE_BATCHES" in os.environ:
+                self._write_batch(batch, streams)
             if self.global_steps == int(os.environ.get("PROBE_DEAD_STEP", -1)):
+                draft, challenge = streams
                 nothing = select(challenge.live, [])
                 challenge = Stream("challenge", challenge.adapter, nothing, concat([challenge.live, challenge.dead]))
-            return [draft, challenge]
+                streams = [draft, challenge]
+            return streams
 
-        def _train_stream(self, stream, metrics):
+        def _write_batch(self, batch, streams):
+            """What this step plays and learns from, as the trainer has it."""
+            data = tq.kv_batch_get(
+                keys=batch.keys, partition_id=batch.partition_id, select_fields=["rm_scores", ADAPTER]
+            )
+            scores = {k: float(s.sum()) for k, s in zip(batch.keys, data["rm_scores"].unbind(), strict=True)}
+            told = {
+                "step": self.global_steps,
+                "roles": self._roles(),
+                "scores": scores,
+                "adapters": dict(zip(batch.keys, data[ADAPTER], strict=True)),
+                "streams": [[s.name, s.adapter, s.live.keys, s.dead.keys] for s in streams],
+            }
+            with Path(os.environ["PROBE_BATCHES"]).open("a") as log:
+                log.write(json.dumps(told) + "\n")
+
+        def on_step_begin(self):
+            if methods := json.loads(os.environ.get("PROBE_METHODS", "[]")):
+                self.game = replace(self.game, **methods[self.global_steps - 1])
+                self.agent_loop_manager.game = self.game
+            super().on_step_begin()
+
+        def _train_adapter(self, streams, metrics):
             if "PROBE_LOG" not in os.environ:
-                return super()._train_stream(stream, metrics)
+                return super()._train_adapter(streams, metrics)
+            (stream,) = streams
             record = {"step": self.global_steps, "stream": stream.name, "adapter": stream.adapter}
             record["live"] = len(stream.live.keys)
             if stream.live.keys:
                 other = next(adapter for adapter in ADAPTERS if adapter != stream.adapter)
                 record["swapped"] = self._gap(stream, other)
             record["before"] = self.actor_rollout_wg.fingerprint()
-            rows = super()._train_stream(stream, metrics)
+            rows = super()._train_adapter(streams, metrics)
             record["after"] = self.actor_rollout_wg.fingerprint()
             with Path(os.environ["PROBE_LOG"]).open("a") as log:
                 log.write(json.dumps(record) + "\n")

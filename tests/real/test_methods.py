@@ -1,0 +1,148 @@
+"""Every method of the paper in one real run, a step or two each: who plays, what is learned from, what it costs.
+
+Start-up takes most of a run on a small machine, so the methods share one: what a method sets travels with each problem.
+"""
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+from omegaconf import OmegaConf
+
+import recipes
+from agon_verl.config import METHOD, AgonConfig
+from agon_verl.game.advantages import group_advantages
+from tests.real.runs import ROOT, Run, main_ppo, read_jsonl, succeeded
+from tests.recipes import composed
+
+pytestmark = pytest.mark.real
+METHODS = sorted(path.stem for path in (Path(recipes.__file__).parent / "method").glob("*.yaml"))
+PLAYED = [method for method in METHODS for _ in range(2)]  # once in either cast
+PROMPTS, N = 4, 4
+
+
+def settings(method: str) -> AgonConfig:
+    return AgonConfig.read(composed("+recipe=agon", f"+method={method}"))
+
+
+@pytest.fixture(scope="module")
+def run(tiny: Path, tmp_path_factory: pytest.TempPathFactory) -> Run:
+    folder = tmp_path_factory.mktemp("methods")
+    overrides = [
+        "+recipe=agon_cpu",
+        f"actor_rollout_ref.model.path={tiny / 'model'}",
+        f"data.train_files={tiny / 'train.parquet'}",
+        f"data.val_files={tiny / 'val.parquet'}",
+        f"data.train_batch_size={PROMPTS}",
+        "data.max_response_length=32",
+        f"actor_rollout_ref.rollout.n={N}",
+        "agon.init_noise=0.3",
+        "agon.self_check=false",
+        "trainer.v1.trainer_mode=agon_probe",
+        f"reward.custom_reward_function.path={ROOT / 'benchmarks' / 'coin_reward.py'}",
+        "trainer.total_epochs=5",
+        f"trainer.total_training_steps={len(PLAYED)}",
+        "trainer.save_freq=-1",
+        "trainer.test_freq=-1",
+        "trainer.val_before_train=false",
+        f"trainer.default_local_dir={folder / 'checkpoints'}",
+        f"trainer.rollout_data_dir={folder / 'pairs'}",
+        "trainer.logger=[console,file]",
+    ]
+    env = {
+        "VERL_USE_EXTERNAL_MODULES": "tests.real.probe",
+        "PROBE_METHODS": json.dumps([settings(method).method for method in PLAYED]),
+        "PROBE_BATCHES": str(folder / "batches.jsonl"),
+    }
+    return succeeded(main_ppo(folder, *overrides, env=env))
+
+
+@pytest.fixture(scope="module")
+def steps(run: Run) -> list[tuple[str, dict, dict, list[dict]]]:
+    """For each step its method, its metrics, what it learned from, and its pairs."""
+    batches = read_jsonl(run.folder / "batches.jsonl")
+    pairs = [read_jsonl(run.folder / "pairs" / f"{step}.jsonl") for step in range(1, len(PLAYED) + 1)]
+    return list(zip(PLAYED, run.steps, batches, pairs, strict=True))
+
+
+def test_there_is_a_recipe_for_every_method() -> None:
+    assert set(METHODS) == {
+        "grpo", "self_refine", "coop", "adv", "margin", "shared_hidden", "hidden", "fixed", "tiebreak"
+    }  # fmt: skip
+    for method in METHODS:  # and it sets nothing else
+        own = OmegaConf.load(Path(recipes.__file__).parent / "method" / f"{method}.yaml")
+        assert set(own) == {"agon", "trainer"} and set(own.agon) <= set(METHOD)
+
+
+def test_every_method_generates_the_same_number_of_rollouts(steps) -> None:
+    for method, metrics, batch, _ in steps:
+        assert metrics["ledger/rollouts"] == 2 * N * PROMPTS == len(batch["scores"]), method
+        assert metrics["ledger/problems"] == PROMPTS
+
+
+def test_who_plays_and_who_learns(steps) -> None:
+    for method, metrics, batch, pairs in steps:
+        one = method in ("grpo", "self_refine")
+        cast = (
+            ["A", "A"]
+            if one
+            else ["B", "A"]
+            if metrics["training/global_step"] % 2 and method != "fixed"
+            else ["A", "B"]
+        )
+        assert batch["roles"] == cast, method
+        assert {(pair["drafter"], pair["challenger"]) for pair in pairs} == {tuple(cast)}
+        learned = {adapter for adapter in "AB" if f"{adapter}/actor/pg_loss" in metrics}
+        assert learned <= set(cast)
+        if any(live for _, _, live, _ in batch["streams"]):
+            assert learned, method
+
+
+def test_what_the_challenger_reads(steps) -> None:
+    for method, metrics, _, pairs in steps:
+        shown = [pair["attempt"]["shown"] for pair in pairs]
+        if method in ("grpo", "hidden", "shared_hidden"):
+            assert not any(shown) and metrics["ledger/opponent_prefilled"] == 0
+            assert metrics["ledger/challenge_prefilled"] == metrics["ledger/draft_prefilled"]
+        else:
+            assert metrics["ledger/challenge_prefilled"] > metrics["ledger/draft_prefilled"]
+
+
+def test_grpo_has_one_group_of_2n(steps) -> None:
+    for method, _, batch, _ in steps:
+        sizes = [len(live) + len(dead) for _, _, live, dead in batch["streams"]]
+        assert sizes == ([2 * N * PROMPTS] if method == "grpo" else [N * PROMPTS] * 2), method
+
+
+def test_the_rewards_are_those_of_the_method(steps) -> None:
+    for method, _, batch, pairs in steps:
+        game = settings(method)
+        rivals: dict[str, dict] = {}
+        for pair in pairs:
+            a, b = (pair["pair"][side]["correct"] for side in ("draft", "challenge"))
+            rival = rivals.setdefault(pair["uid"], pair["pair"])["draft"]["correct"] if method == "shared_hidden" else a
+            form = pair["pair"]["challenge"]["format"] * game.format_weight
+            bonus = {"coop": 0.0, "adv": b * (1 - rival), "margin": b - rival}[game.reward]
+            if method == "tiebreak" and pair["pair"]["challenge"]["length"] < pair["pair"]["draft"]["length"]:
+                bonus += 0.5 * a * b
+            assert pair["pair"]["challenge_reward"] == pytest.approx(2 * b + bonus + form), method
+        recorded = sorted(pair["pair"][f"{side}_reward"] for pair in pairs for side in ("draft", "challenge"))
+        assert recorded == pytest.approx(sorted(batch["scores"].values())), method
+
+
+def test_a_shared_hidden_rival_teaches_what_grpo_teaches(steps) -> None:
+    """On the batches of the run: the advantages of the challenges equal those of their correctness alone."""
+    compared = 0
+    for method, _, _, pairs in steps:
+        if method != "shared_hidden":
+            continue
+        groups = [pair["uid"] for pair in pairs]
+        rewards = torch.tensor([pair["pair"]["challenge_reward"] for pair in pairs], dtype=torch.float64)
+        alone = torch.tensor([2.0 * pair["pair"]["challenge"]["correct"] for pair in pairs], dtype=torch.float64)
+        assert not any(pair["pair"]["challenge"]["format"] for pair in pairs)  # with it the two differ: docs/paper.md
+        torch.testing.assert_close(
+            group_advantages(rewards, groups), group_advantages(alone, groups), atol=2e-6, rtol=0
+        )
+        compared += len(set(groups))
+    assert compared == 2 * PROMPTS
