@@ -1,0 +1,96 @@
+r"""Where the reward stacks push: the challenger's gradient under coop, margin and adv, on the same real pairs.
+
+    python benchmarks/reward_directions.py PAIRS CHECKPOINT
+
+PAIRS is a run's `trainer.rollout_data_dir`, CHECKPOINT its `global_step_<n>`; the policy must not have moved, so train
+with a learning rate of next to nothing (1e-12) and `agon.rotation=fixed`. For every challenge the gradient of its
+log-probability by the challenger's adapter is computed once; a stack only weighs these by the advantages it gives. The
+cosine between two stacks' sums over all groups is that of their expected updates as far as so many groups show it; the
+same between two halves of the groups, under one stack, says how much is noise.
+"""
+
+import argparse
+import json
+import random
+from collections.abc import Sequence
+from pathlib import Path
+
+import torch
+from peft import PeftModel
+from tqdm import tqdm
+from transformers import AutoModelForCausalLM, AutoTokenizer
+
+from agon_verl.game.advantages import group_advantages
+from agon_verl.game.prompts import challenge_messages
+from agon_verl.game.rewards import STACKS, Outcome, challenge_reward
+
+RESAMPLES = 1000
+
+
+def gradients(pairs: Sequence[dict], checkpoint: Path) -> torch.Tensor:
+    """One row a challenge: the gradient of its mean log-probability by all of the challenger's LoRA weights."""
+    manifest = json.loads((checkpoint / "pair.json").read_text())
+    challenger = pairs[0]["challenger"]
+    tokenizer = AutoTokenizer.from_pretrained(manifest["base"])
+    base = AutoModelForCausalLM.from_pretrained(manifest["base"], dtype=torch.float32)
+    model = PeftModel.from_pretrained(base, str(checkpoint / "actor" / challenger), is_trainable=True)
+    weights = [weight for weight in model.parameters() if weight.requires_grad]
+    rows = []
+    for pair in tqdm(pairs, unit="challenge", leave=False):
+        messages = challenge_messages([{"role": "user", "content": pair["problem"]}], pair["attempt"]["shown"])
+        text = tokenizer.apply_chat_template(messages, add_generation_prompt=True, tokenize=False)
+        prompt = tokenizer.encode(text, add_special_tokens=False)
+        answer = tokenizer.encode(pair["challenge"], add_special_tokens=False)
+        ids = torch.tensor([prompt + answer])
+        labels = torch.tensor([[-100] * len(prompt) + answer])
+        loss = model(input_ids=ids, labels=labels).loss
+        rows.append(torch.cat([g.flatten() for g in torch.autograd.grad(-loss, weights)]))
+    return torch.stack(rows)
+
+
+def advantages(pairs: Sequence[dict], stack: str, normalize: bool) -> torch.Tensor:
+    rewards = [
+        challenge_reward(stack, Outcome(**pair["pair"]["challenge"]), Outcome(**pair["pair"]["draft"])) for pair in pairs
+    ]
+    return group_advantages(torch.tensor(rewards), [pair["uid"] for pair in pairs], normalize=normalize)
+
+
+def by_group(pairs: Sequence[dict], rows: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
+    """One update direction a group."""
+    names = {uid: number for number, uid in enumerate(dict.fromkeys(pair["uid"] for pair in pairs))}
+    groups = torch.tensor([names[pair["uid"]] for pair in pairs])
+    return torch.zeros(len(names), rows.shape[1]).index_add(0, groups, rows * weight.unsqueeze(1))
+
+
+def cosine(a: torch.Tensor, b: torch.Tensor) -> float:
+    return float(torch.nn.functional.cosine_similarity(a.sum(0), b.sum(0), dim=0))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description="The update directions of the reward stacks on the same pairs.")
+    parser.add_argument("pairs", type=Path)
+    parser.add_argument("checkpoint", type=Path)
+    options = parser.parse_args()
+    files = sorted(options.pairs.glob("*.jsonl"))
+    pairs = [json.loads(line) for file in files for line in file.read_text().splitlines()]
+    rows = gradients(pairs, options.checkpoint)
+    chance = random.Random(0)
+    for normalize in (False, True):
+        updates = {stack: by_group(pairs, rows, advantages(pairs, stack, normalize)) for stack in STACKS}
+        count = len(updates["coop"])
+        live = {stack: int((update.abs().sum(1) > 0).sum()) for stack, update in updates.items()}
+        print(f"\n{count} groups, advantages {'divided by' if normalize else 'without'} the standard deviation")
+        print("groups with a gradient: " + ", ".join(f"{stack} {number}" for stack, number in live.items()))
+        samples = [[chance.randrange(count) for _ in range(count)] for _ in range(RESAMPLES)]
+        for a, b in (("coop", "margin"), ("coop", "adv"), ("margin", "adv")):
+            spread = sorted(cosine(updates[a][sample], updates[b][sample]) for sample in samples)
+            low, high = spread[int(0.025 * RESAMPLES)], spread[int(0.975 * RESAMPLES)]
+            print(f"  cos({a}, {b}) = {cosine(updates[a], updates[b]):.4f}  [{low:.4f}, {high:.4f}] over resampled groups")
+        half = chance.sample(range(count), count)
+        one, two = half[: count // 2], half[count // 2 :]
+        for stack, update in updates.items():
+            print(f"  cos of two halves under {stack} = {cosine(update[one], update[two]):.4f}")
+
+
+if __name__ == "__main__":
+    main()
