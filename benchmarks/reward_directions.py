@@ -50,7 +50,8 @@ def gradients(pairs: Sequence[dict], checkpoint: Path) -> torch.Tensor:
 
 def advantages(pairs: Sequence[dict], stack: str, normalize: bool) -> torch.Tensor:
     rewards = [
-        challenge_reward(stack, Outcome(**pair["pair"]["challenge"]), Outcome(**pair["pair"]["draft"])) for pair in pairs
+        challenge_reward(stack, Outcome(**pair["pair"]["challenge"]), Outcome(**pair["pair"]["draft"]))
+        for pair in pairs
     ]
     return group_advantages(torch.tensor(rewards), [pair["uid"] for pair in pairs], normalize=normalize)
 
@@ -85,7 +86,9 @@ def main() -> None:
         for a, b in (("coop", "margin"), ("coop", "adv"), ("margin", "adv")):
             spread = sorted(cosine(updates[a][sample], updates[b][sample]) for sample in samples)
             low, high = spread[int(0.025 * RESAMPLES)], spread[int(0.975 * RESAMPLES)]
-            print(f"  cos({a}, {b}) = {cosine(updates[a], updates[b]):.4f}  [{low:.4f}, {high:.4f}] over resampled groups")
+            print(
+                f"  cos({a}, {b}) = {cosine(updates[a], updates[b]):.4f}  [{low:.4f}, {high:.4f}] over resampled groups"
+            )
         half = chance.sample(range(count), count)
         one, two = half[: count // 2], half[count // 2 :]
         for stack, update in updates.items():

@@ -21,9 +21,9 @@ from functools import cache
 from typing import Any
 
 from agon_verl.game.fences import Fence
-from agon_verl.game.rewards import Outcome, standalone_reward
-from agon_verl.game.transcript import OPENED, REASONING_TAGS, final_block, read
+from agon_verl.game.transcript import REASONING_TAGS, final_block
 from reward_fns.code_problem import CodeProblem, GroundTruthError
+from reward_fns.frame import scored, take_apart
 from reward_fns.output_match import same_output
 from reward_fns.sandbox import LANGUAGES, MB, WALL_PER_CPU, Job, Limits, Program, Run, Sandbox
 
@@ -61,22 +61,13 @@ async def compute_score(
     `template` e2b.
     """
     problem = CodeProblem.read(ground_truth, data_source, time_limit=time_limit, memory_limit=memory_limit)
-    opening, closing = reasoning_tags
-    was_opened = bool((extra_info or {}).get(OPENED, opened))
-    transcript = read(solution_str, opened=was_opened, tags=(opening, closing))
-    block = final_block(solution_str, opened=was_opened, tags=(opening, closing))
+    transcript = take_apart(solution_str, extra_info, reasoning_tags, opened)
+    block = final_block(transcript.summary)
     verdict = "no_program"
     if block is not None:
         sandbox = _sandbox(backend, slots, trusted, python, template)
         verdict = await judge(block, problem, sandbox, total_time)
-    correct, well_formed = float(verdict == "correct"), float(transcript.well_formed)
-    return {
-        "score": standalone_reward(Outcome(correct, well_formed, length=0), format_weight),
-        "acc": correct,
-        "format": well_formed,
-        "pred": "" if block is None else block.body,
-        "verdict": verdict,
-    }
+    return scored(verdict, transcript, None if block is None else block.body, format_weight)
 
 
 async def judge(block: Fence, problem: CodeProblem, sandbox: Sandbox, total_time: float) -> str:

@@ -191,8 +191,8 @@ def test_the_pieces_of_a_well_formed_completion_come_back(reasoning, summary, an
     ],
 )
 def test_the_final_program(completion, program):
-    assert final_program(completion) == program
+    assert final_program(read(completion).summary) == program
 
 
 def test_a_program_inside_reasoning_that_the_prompt_opened():
-    assert final_program("```\nprivate\n```", opened=True) is None
+    assert final_program(read("```\nprivate\n```", opened=True).summary) is None

@@ -68,18 +68,15 @@ def read(completion: str, *, opened: bool = False, tags: tuple[str, str] = REASO
     return Transcript(reasoning.strip() if closed else None, summary or None, answer, well_formed)
 
 
-def final_block(text: str, *, opened: bool = False, tags: tuple[str, str] = REASONING_TAGS) -> Fence | None:
-    """The last fenced block after the reasoning; `None` without one, or where the text was cut off inside it.
-
-    `text` is a whole completion, or a summary, which reads the same.
-    """
-    blocks = fences(read(text, opened=opened, tags=tags).summary or "")
+def final_block(summary: str | None) -> Fence | None:
+    """The last fenced block of a summary; `None` without one, or where the text was cut off inside it."""
+    blocks = fences(summary or "")
     return blocks[-1] if blocks and blocks[-1].closed and blocks[-1].body.strip() else None
 
 
-def final_program(text: str, *, opened: bool = False, tags: tuple[str, str] = REASONING_TAGS) -> str | None:
+def final_program(summary: str | None) -> str | None:
     """The text of the final block."""
-    block = final_block(text, opened=opened, tags=tags)
+    block = final_block(summary)
     return None if block is None else block.body
 
 
