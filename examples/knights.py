@@ -90,9 +90,7 @@ def main() -> None:
     fresh = [row for row in train if row["prompt"][0]["content"] not in known]
     for name, rows in (("heldout", heldout), ("train", fresh)):
         pd.DataFrame(rows).to_parquet(options.out / f"{name}.parquet")
-    print(
-        f"{len(fresh)} puzzles to train on ({len(train) - len(fresh)} that are held out left out), {len(heldout)} held out"
-    )
+    print(f"{len(fresh)} puzzles to train on, {len(heldout)} held out; dropped as held out: {len(train) - len(fresh)}")
 
 
 if __name__ == "__main__":
