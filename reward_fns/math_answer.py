@@ -17,6 +17,7 @@ import asyncio
 from collections.abc import Sequence
 from typing import Any
 
+from agon_verl.game.boxes import boxes
 from agon_verl.game.rewards import Outcome, standalone_reward
 from agon_verl.game.transcript import OPENED, REASONING_TAGS, read
 from reward_fns.mathematics.equal import Unreadable, equal
@@ -81,7 +82,7 @@ async def judge(gold: str, answer: str, finished: bool = True, limits: Limits | 
 
 
 def _reference(data_source: str, ground_truth: Any) -> str:
-    """A reference as text; a number is allowed, what else a dataset may hold by mistake is not."""
+    """A reference as text, out of its box if it has one. A number will do; what else a dataset may hold will not."""
     if (
         isinstance(ground_truth, bool)
         or not isinstance(ground_truth, str | int | float)
@@ -89,6 +90,8 @@ def _reference(data_source: str, ground_truth: Any) -> str:
     ):
         raise Unreadable(f"ground_truth of a {data_source!r} problem is {ground_truth!r}: give a text or a number")
     gold = str(ground_truth)
+    if boxed := boxes(gold):
+        gold = boxed[-1].content
     if not gold.strip():
         raise Unreadable(f"ground_truth of a {data_source!r} problem is blank: give every row a reference answer")
     return gold

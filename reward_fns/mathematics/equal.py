@@ -137,8 +137,13 @@ class _Comparison:
         return self.same(gold, rest, finished) if rest else False
 
     def several(self, gold: Shape, answer: Shape, finished: bool) -> bool | None:
-        """In any order, unless they are named differently: a=3, b=5 is 3, 5 and not 5, 3."""
+        """In any order, unless they are named differently: a=3, b=5 is 3, 5 and not 5, 3.
+
+        One value given twice, "3/8 or 37.5 %", is that value.
+        """
         theirs, ours = _items(gold), _items(answer)
+        if isinstance(answer, Several) and not answer.braced and not isinstance(gold, Several | Group):
+            return _all(self.same(gold, item, finished) for item in answer.items)
         if theirs is None or ours is None or len(theirs) != len(ours):
             return False
         named, also_named = _names(theirs), _names(ours)

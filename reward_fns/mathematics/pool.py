@@ -4,10 +4,10 @@ One thread owns the processes: it hands out jobs, watches the clock and kills. C
 never waits, and nothing here needs the main thread, signals or an asyncio child watcher. Processes start when the
 first job comes, and end with this one, however it ends.
 
-The limit is one of wall time, but nobody is cut off before having had a quarter of it in processor time: on a machine
-that is busy with something else a right answer must not become a time-out. A job that has run for a tenth of its limit
-no longer counts against `workers` and goes on at low priority, so that others are not kept waiting behind it; up to
-four times as many processes are made for that.
+The limit is one of wall time, but nobody is cut off before having had a quarter of it in processor time, or its fair
+share of the cores if the pool itself keeps them all busy: on a machine that does something else a right answer must not
+become a time-out. A job that has run for a tenth of its limit no longer counts against `workers`, so that others are
+not kept waiting behind it; up to four times as many processes are made for that.
 
 Failures of the processes themselves raise `PoolError`. What a job does to its own process is its outcome.
 """
@@ -31,7 +31,6 @@ TRUE, FALSE, TIMEOUT, MEMORY, CRASH, ERROR = "true", "false", "timeout", "memory
 
 _SHARE = 0.25  # of the limit: the least processor time before a time-out
 _SLOW = 0.1  # of the limit: when a job no longer counts
-_LOWER = 10  # by how much its priority is
 _PATIENCE = 30  # limits that a job may wait for that processor time
 _WORKER = "reward_fns.mathematics.worker"
 _START_S = 120.0
@@ -64,7 +63,6 @@ class _Worker:
     job: _Job | None = None
     began: float = 0.0
     cpu: float = 0.0
-    slow: bool = False
 
 
 class Pool:
@@ -148,7 +146,7 @@ class Pool:
                 job.retried = True
                 self._queue.appendleft(job)
             return
-        if outcome in (TRUE, FALSE) and not worker.slow and len(self._idle) < self.limits.workers:
+        if outcome in (TRUE, FALSE) and len(self._idle) < self.limits.workers:
             self._idle.append(worker)
         else:
             self._end(worker)
@@ -162,14 +160,10 @@ class Pool:
 
     def _watch(self, worker: _Worker) -> None:
         job, running, seconds = worker.job, time.monotonic() - worker.began, self.limits.seconds
-        assert job is not None
-        if running >= seconds * _SLOW and not worker.slow:
-            worker.slow = True
-            with contextlib.suppress(ProcessLookupError):
-                os.setpriority(os.PRIO_PROCESS, worker.pid, os.getpriority(os.PRIO_PROCESS, 0) + _LOWER)
-        if running < seconds:
+        if job is None or running < seconds:
             return
-        if _cpu(worker.pid) - worker.cpu < seconds * _SHARE:
+        share = min(_SHARE, len(os.sched_getaffinity(0)) / len(self._busy))
+        if _cpu(worker.pid) - worker.cpu < seconds * share:
             if running < seconds * _PATIENCE:
                 return
             job.future.set_exception(PoolError(f"a comparison got no processor time for {running:.0f} s"))
@@ -180,7 +174,8 @@ class Pool:
 
     def _dispatch(self) -> None:
         while self._queue and len(self._busy) < 4 * self.limits.workers:
-            if sum(not worker.slow for worker in self._busy.values()) >= self.limits.workers:
+            recent = time.monotonic() - self.limits.seconds * _SLOW
+            if sum(worker.began > recent for worker in self._busy.values()) >= self.limits.workers:
                 return
             worker = self._idle.pop() if self._idle else self._fork()
             job = self._queue.popleft()

@@ -45,13 +45,13 @@ _RELATIONS = frozenset(("=", r"\approx", "!=", *_INEQUALITIES))
 _PREFIX = re.compile(
     r"^\W*(?:(?:so|thus|therefore|hence),? )?(?:the )?(?:(?:final |correct )?answer(?: is|:)|final answer)[:\s]*", re.I
 )
-_SYNONYMS = {"true": "yes", "false": "no", "dne": "does not exist", r"\emptyset": "no solution", r"\{\}": "no solution"}
-_SYNONYMS |= {
-    "no solutions": "no solution",
-    "empty set": "no solution",
-    "undefined": "undefined",
-    "limit does not exist": "does not exist",
-}
+_SYNONYMS = {
+    "true": "yes", "false": "no", "dne": "does not exist", "limit does not exist": "does not exist",
+    r"\emptyset": "no solution", r"\{\}": "no solution", "empty set": "no solution",
+    "infinitely many solution": "infinitely many", "all real": r"\mathbb R", "all real number": r"\mathbb R",
+}  # fmt: skip
+_NUMERALS = """zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen
+    seventeen eighteen nineteen twenty""".split()
 _ARTICLES = re.compile(r"^(?:the|a|an|it is|it's) ")
 
 
@@ -69,8 +69,8 @@ def _shape(tokens: Tokens) -> Shape:
     tokens = _strip(tokens)
     text = plain(tokens)
     if not _balanced(tokens):
-        return Shape(text)
-    for read in (_several, _union, _relation, _ratio, _bracketed, _matrix, _plus_minus, _choice, _words):
+        return _choice(tokens, text) or Shape(text)  # B) 12
+    for read in (_several, _union, _relation, _reals, _ratio, _bracketed, _matrix, _plus_minus, _choice, _words):
         if (found := read(tokens, text)) is not None:
             return found
     return Formula(text, quantity(tokens))
@@ -169,9 +169,11 @@ def _chain(parts: list[Tokens], ops: list[str], text: str) -> Shape:
     return Chain(text, names, tuple(map(_shape, exact)), tuple(map(_shape, near)))
 
 
+_INFINITY = (Token(COMMAND, r"\infty", False),)
+_MINUS_INFINITY = (Token(MARK, "-", False), *_INFINITY)
 _SUBSCRIPT = r"(?:_\{?[\w,+-]+\}?)?"
 _NAME = re.compile(
-    rf"(?:m?\\angle|\\overline|\\triangle)? ?\{{?(?:[A-Za-z]|[A-Z]{{2,3}}|\\[a-z]+)\}}?'*{_SUBSCRIPT}"
+    rf"(?:m?\\angle|\\overline|\\triangle|\\vec)? ?\{{?(?:[A-Za-z]|[A-Z]{{2,3}}|\\[a-z]+)\}}?'*{_SUBSCRIPT}"
     r"(?:\([a-z](?:,[a-z])*\))?"
     rf"|\([a-z]{_SUBSCRIPT}(?:,[a-z]{_SUBSCRIPT})+\)"
 )
@@ -188,6 +190,8 @@ def _name(tokens: Tokens) -> bool:
 def _inequality(parts: list[Tokens], ops: list[str], text: str) -> Shape | None:
     """`a < x <= b` and `x > a` are intervals; with anything but a bare name in them they are relations."""
     if ops == ["!="]:
+        if _name(parts[0]):
+            return _all_but(parts[1], text)
         return Relation(text, _shape(parts[0]), "!=", _shape(parts[1]))
     if any(op not in _INEQUALITIES for op in ops):
         return None
@@ -196,16 +200,31 @@ def _inequality(parts: list[Tokens], ops: list[str], text: str) -> Shape | None:
     elif not all(op in ("<", "<=") for op in ops):
         return None
     ops = [_INEQUALITIES[op] for op in ops]
-    infinity = Token(COMMAND, r"\infty", False)
     if len(parts) == 2 and _name(parts[0]) and not _name(parts[1]):
-        parts, ops = [(Token(MARK, "-", False), infinity), *parts], ["<", *ops]
+        parts, ops = [_MINUS_INFINITY, *parts], ["<", *ops]
     elif len(parts) == 2 and _name(parts[1]) and not _name(parts[0]):
-        parts, ops = [*parts, (infinity,)], [*ops, "<"]
+        parts, ops = [*parts, _INFINITY], [*ops, "<"]
     if len(parts) == 3 and _name(parts[1]):
         brackets = ("[" if ops[0] == "<=" else "(") + ("]" if ops[1] == "<=" else ")")
         return Group(text, (_shape(parts[0]), _shape(parts[2])), brackets, plain(_strip(parts[1])))
     if len(parts) == 2:
         return Relation(text, _shape(parts[0]), ops[0], _shape(parts[1]))
+    return None
+
+
+def _all_but(value: Tokens, text: str) -> Shape:
+    """x ≠ a is (-∞, a) ∪ (a, ∞)."""
+    below, above = (_MINUS_INFINITY, value), (value, _INFINITY)
+    return Union(text, tuple(Group("", tuple(map(_shape, ends)), "()") for ends in (below, above)))
+
+
+def _reals(tokens: Tokens, text: str) -> Shape | None:
+    """All real numbers, or all but one."""
+    if text == r"\mathbb R":
+        return Group(text, (_shape(_MINUS_INFINITY), _shape(_INFINITY)), "()")
+    if re.fullmatch(r"\\mathbb R(?:\\setminus|-)\\\{[^,;]+\\\}", text):
+        start = next(index for index, token in enumerate(tokens) if token.text == r"\{")
+        return _all_but(tokens[start + 1 : -1], text)
     return None
 
 
@@ -285,4 +304,8 @@ def _words(tokens: Tokens, text: str) -> Shape | None:
     if not any(token.kind == WORD for token in tokens) and any(token.text in ("-", "(") for token in tokens):
         return None  # abc - def, abc(d): letters
     words = _ARTICLES.sub("", re.sub(r"[^a-z']+", " ", text.lower()).strip())
-    return Words(text, _SYNONYMS.get(words, words))
+    words = re.sub(r"(?<=[a-z]{4})s\b", "", words)  # no solutions
+    if words in _NUMERALS:
+        return Formula(text, quantity((Token(NUMBER, str(_NUMERALS.index(words)), False),)))
+    words = _SYNONYMS.get(words, words)
+    return _reals((), words) or Words(text, words)

@@ -178,13 +178,29 @@ def _is_group(tokens: list[Token], at: int) -> bool:
 
 
 def plain(tokens: tuple[Token, ...]) -> str:
-    """The tokens as one text, in which white space shows only where it separates two words or two numbers."""
+    r"""The tokens as one text, in which white space shows only where it separates two words or two numbers.
+
+    Braces around a single symbol are left out: x^{2} is x^2. Around a number of several digits they count, but for an
+    exponent or index: \\frac{1}{25}, x^{25}.
+    """
     parts: list[str] = []
-    for before, token in zip((None, *tokens), tokens, strict=False):
+    before: Token | None = None
+    for index, token in enumerate(tokens):
+        if token.text == "{" and _single(tokens, index + 1) or token.text == "}" and _single(tokens, index - 1):
+            continue
         if before and (before.kind == COMMAND and token.text[0].isalpha() or _apart(before, token)):
             parts.append(" ")
         parts.append(token.text)
+        before = token
     return "".join(parts)
+
+
+def _single(tokens: tuple[Token, ...], at: int) -> bool:
+    """Whether a symbol stands alone between braces."""
+    if not 0 < at < len(tokens) - 1 or tokens[at - 1].text != "{" or tokens[at + 1].text != "}":
+        return False
+    token, script = tokens[at], at > 1 and tokens[at - 2].text in ("^", "_")
+    return token.kind in (LETTER, COMMAND) or token.kind == NUMBER and (script or len(token.text) == 1)
 
 
 def _apart(before: Token, token: Token) -> bool:

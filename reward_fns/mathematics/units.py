@@ -11,7 +11,7 @@ cannot be answered by its own text, 3.
 import re
 from typing import NamedTuple
 
-from reward_fns.mathematics.tokens import FUNCTIONS, LETTER, NUMBER, RUN, WORD, Token
+from reward_fns.mathematics.tokens import FUNCTIONS, LETTER, MARK, NUMBER, RUN, WORD, Token
 
 _MOST_WORDS = 4
 
@@ -37,6 +37,7 @@ _ALIASES = {
 }  # fmt: skip
 _ALIASES |= {f"{name}s": unit for name, unit in _ALIASES.items()} | {"inches": "in", "lbs": "lb", "yds": "yd"}
 _LETTERS = set("mgslhLNJWVAKCF")  # units of one letter, when set apart from the number
+_POWERS = {"hundred": "2", "thousand": "3", "million": "6", "billion": "9", "trillion": "12"}
 _BASES = {"two": "2", "three": "3", "four": "4", "five": "5", "six": "6", "seven": "7", "eight": "8", "nine": "9"}
 _BASES |= {"ten": "10", "twelve": "12", "sixteen": "16"}
 
@@ -90,7 +91,7 @@ def _suffix(tokens: tuple[Token, ...]) -> tuple[tuple[Token, ...], str]:
     at = len(tokens)
     while at > 1 and (length := _unit_token(tokens, at)):
         at -= length
-    body, tail = tokens[:at], tokens[at:]
+    body, tail = _scaled(tokens[:at], tokens[at:])
     degrees = ""
     if len(body) > 2 and _is_degree(body) and not any(token.text[1:] in FUNCTIONS for token in body):
         body, degrees = (body[:-4] if body[-1].text == "}" else body[:-2]), "deg"
@@ -102,6 +103,14 @@ def _suffix(tokens: tuple[Token, ...]) -> tuple[tuple[Token, ...], str]:
     if not body or not any(token.kind == NUMBER for token in body) or body[-1].text in "=+-*/^_<>(,":
         return tokens, ""
     return body, degrees + _name(tail)
+
+
+def _scaled(body: tuple[Token, ...], tail: tuple[Token, ...]) -> tuple[tuple[Token, ...], tuple[Token, ...]]:
+    """1.5 million is 1.5 * 10^6."""
+    if tail and len(body) == 1 and (power := _POWERS.get(tail[0].text.lower())):
+        power_of_ten = ((MARK, "*"), (NUMBER, "10"), (MARK, "^"), (NUMBER, power))
+        return body + tuple(Token(kind, text, False) for kind, text in power_of_ten), tail[1:]
+    return body, tail
 
 
 def _unit_token(tokens: tuple[Token, ...], at: int) -> int:
