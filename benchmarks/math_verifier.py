@@ -31,6 +31,7 @@ from reward_fns.mathematics.pool import Limits, pool
 
 PAIRS = Path(__file__).with_name("math_pairs.jsonl")
 RESPONSES, LENGTH, SHARE = 800, 12_000, 100
+USUAL = ("numbers", "thousands", "roots and constants", "several values", "ordered", "intervals", "matrices", "words")
 ALGEBRA = (r"\sum_{k=1}^{n} k^2", r"\frac{n(n+1)(2n+1)}{6}")  # one that text and value do not decide
 
 
@@ -40,7 +41,8 @@ def problems(path: Path | None) -> list[tuple[str, str]]:
         rows = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
         return [(row["solution"], row["answer"]) for row in rows]
     made = random.Random(0)
-    answers = [json.loads(line)["gold"] for line in PAIRS.read_text(encoding="utf-8").splitlines()]
+    pairs = [json.loads(line) for line in PAIRS.read_text(encoding="utf-8").splitlines()]
+    answers = [pair["gold"] for pair in pairs if pair["category"] in USUAL]
     return [
         (rf"Let $x = {made.randint(1, 99)}$, so that $\frac{{x}}{{2}} + 1$ is what we want. " * 8, a) for a in answers
     ]
@@ -102,7 +104,7 @@ class Memory(threading.Thread):
         return int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize()
 
     def run(self) -> None:
-        while not self.ended.wait(0.05):
+        while not self.ended.wait(0.2):
             self.most = max(self.most, self._rss() - self.before)
             shares = [share for share in map(_pss, list(self.pool.pids())) if share]
             self.most_workers = max(self.most_workers, sum(shares))
@@ -127,12 +129,12 @@ def hostile(kind: str) -> list[tuple[str, str]]:
     tower = "^{".join(["9"] * 40) + "}" * 39
     texts = {
         "mixed": [
-            (tower, "2^{100}"), (r"\sum_{k=1}^{10^{10}} \frac{1}{k^k}", r"\sum_{k=1}^{n} k"),
+            (tower, "2^{100}"), (r"\sum_{k=1}^{n} 9^{9^{9^{k}}}", r"\sum_{k=1}^{n} k!"),
             ("7" * 10**6, "7"), ("1/" + "3" * 10**6, r"\frac{1}{3}"),
             ("(" * 20_000 + "5" + ")" * 20_000, "5"), (r"\frac{1}{" * 120 + "2" + "}" * 120, "2"),
             ("so it is " * 120_000, "x^2"), ("{" * 10**6, "12"),
         ],
-        "endless": [(rf"\sum_{{k=1}}^{{10^{{{n}}}}} \frac{{1}}{{k^k}}", r"\sum_{k=1}^{n} k") for n in range(9, 17)],
+        "endless": [(rf"\sum_{{k=1}}^{{n}} {base}^{{9^{{9^{{k}}}}}}", r"\sum_{k=1}^{n} k!") for base in range(2, 10)],
     }  # fmt: skip
     return [(f"<think>Hm.</think><answer>{answer}</answer>", gold) for answer, gold in texts[kind]]
 
@@ -155,8 +157,8 @@ def limits(rows: list[tuple[str, str]]) -> None:
             batch.insert(place, attack)
         verdicts, moments, whole = asyncio.run(timed(batch))
         memory.ended.set()
-        others = [index for index in range(len(batch)) if index not in places]
-        delays = [moments[index] - alone[at] for at, index in enumerate(others)]
+        others = sorted(moment for index, moment in enumerate(moments) if index not in places)
+        delays = [moment - before for moment, before in zip(others, sorted(alone), strict=True)]
         print(f"\nlimits, {kind}: {len(attacks)} of {len(batch)} responses; {whole:.2f} s ({seconds:.2f} s without)")
         print(f"  hostile: {', '.join(f'{verdicts[at]} {moments[at]:.2f} s' for at in places)}")
         print(f"  others:  delayed by {max(delays):.2f} s at most, {statistics.median(delays):.3f} s in the median")

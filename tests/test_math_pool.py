@@ -22,8 +22,8 @@ from reward_fns.mathematics.pool import CRASH, FALSE, MEMORY, TIMEOUT, TRUE, Lim
 
 ROOT = Path(__file__).resolve().parent.parent
 LIMIT = 1.0
-ENDLESS = "(10^8)!"  # as an answer to 5, with finished=False: algebra would compute all of its digits
-SUM, SAME_SUM = r"\sum_{k=1}^{n} k", r"\frac{n(n+1)}{2}"  # math-verify has to be asked
+SUM, SAME_SUM = r"\sum_{k=1}^{n} k", r"\frac{n(n+1)}{2}"  # algebra has to be asked
+ENDLESS = [rf"\sum_{{k=1}}^{{n}} {base}^{{9^{{9^{{k}}}}}}" for base in range(2, 10)]  # as an answer to SUM
 
 
 @pytest.fixture(scope="module")
@@ -50,7 +50,7 @@ def gone(pids: list[int], within: float) -> bool:
 def test_an_answer_that_never_ends_is_killed_at_the_limit(workers: Pool) -> None:
     before = set(workers.pids())
     began = time.monotonic()
-    assert workers.submit("5", ENDLESS, False).result(30) == TIMEOUT
+    assert workers.submit(SUM, ENDLESS[0], True).result(30) == TIMEOUT
     assert LIMIT <= time.monotonic() - began < LIMIT + 20  # a tenth of a second more where nothing else runs
     assert workers.submit(SUM, SAME_SUM + "+1", True).result(30) == FALSE
     (killed,) = before - set(workers.pids()) or {0}
@@ -58,7 +58,7 @@ def test_an_answer_that_never_ends_is_killed_at_the_limit(workers: Pool) -> None
 
 
 def test_a_slow_answer_keeps_nobody_waiting(workers: Pool) -> None:
-    slow = [workers.submit("5", f"({10**8 + i})!", False) for i in range(4)]  # twice the number of workers
+    slow = [workers.submit(SUM, endless, True) for endless in ENDLESS[1:5]]  # twice the number of workers
     assert workers.submit(SUM, SAME_SUM + "+2", True).result(60) == FALSE
     assert not all(future.done() for future in slow)
     assert [future.result(60) for future in slow] == [TIMEOUT] * 4
@@ -114,7 +114,7 @@ def test_a_worker_that_dies_at_work_is_tried_once_more(workers: Pool) -> None:
             time.sleep(0.005)
         raise AssertionError("no worker is busy")
 
-    future = workers.submit("5", "(10^8+7)!", False)
+    future = workers.submit(SUM, ENDLESS[5], True)
     first = kill_the_busy_one(set())
     kill_the_busy_one({first})
     assert future.result(30) == CRASH
@@ -141,7 +141,7 @@ def test_the_loop_runs_on(workers: Pool) -> None:
         ticking = asyncio.create_task(tick())
         limits = Limits(LIMIT, 512, 3)  # another pool: its start must not block either
         verdicts = await asyncio.gather(
-            judge("5", ENDLESS, False, limits), *(judge(SUM, f"n^2+{i}", True, limits) for i in range(50))
+            judge(SUM, ENDLESS[0], True, limits), *(judge(SUM, f"n^2+{i}", True, limits) for i in range(50))
         )
         done.set()
         assert verdicts == ["timeout"] + ["wrong"] * 50
@@ -173,10 +173,10 @@ import sys, time
 from reward_fns.mathematics.pool import Limits, Pool
 workers = Pool(Limits(60.0, 512, 2))
 workers.submit({SUM!r}, {SAME_SUM!r}, True).result(60)
-workers.submit("5", {ENDLESS!r}, False)
+workers.submit({SUM!r}, {ENDLESS[0]!r}, True)
 while len(workers._busy) < 1:
     time.sleep(0.01)
-workers.submit("5", "(10^8+1)!", False)
+workers.submit({SUM!r}, {ENDLESS[1]!r}, True)
 while len(workers._busy) < 2:
     time.sleep(0.01)
 print(*workers.pids(), flush=True)
@@ -206,8 +206,14 @@ def test_workers_that_do_not_start_are_an_error(monkeypatch: pytest.MonkeyPatch,
 
 
 def test_who_is_to_blame_for_a_time_out() -> None:
-    kwargs = {"time_limit": LIMIT, "finished": False}
-    found = asyncio.run(compute_score("test", f"<answer>{ENDLESS}</answer>", "5", **kwargs))
-    assert (found["verdict"], found["acc"], found["pred"]) == ("timeout", 0.0, ENDLESS)
+    found = asyncio.run(compute_score("test", f"<answer>{ENDLESS[0]}</answer>", SUM, time_limit=LIMIT))
+    assert (found["verdict"], found["acc"], found["pred"]) == ("timeout", 0.0, ENDLESS[0])
     with pytest.raises(Unreadable, match="by itself it ends in 'timeout'"):
-        asyncio.run(compute_score("test", r"<answer>\frac{22}{7}!</answer>", r"\binom{10^9}{10^8}", **kwargs))
+        asyncio.run(compute_score("test", f"<answer>{SUM}</answer>", ENDLESS[0], time_limit=LIMIT))
+
+
+def test_a_reference_is_checked_when_nothing_else_has_shown_it_harmless() -> None:
+    fresh = Pool(Limits(LIMIT, 512, 1))
+    assert fresh.submit(SUM, None, None).result(60) == TRUE
+    assert fresh.submit(r"\infty", None, None).result(60) == TRUE
+    assert fresh.submit(r"\text{even}", None, None).result(60) == TRUE

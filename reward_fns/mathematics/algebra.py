@@ -1,10 +1,11 @@
-r"""Two formulas decided by math-verify: what is left when text, form and value have not decided.
+r"""Two formulas decided with math-verify: what is left when text, form and value have not decided.
 
-Runs in a worker only: it can take for ever, and all the memory there is. What math-verify says is not taken at its
-word. It is asked only about notation that it is known to read (of the rest it drops parts: it reads `5\phantom{6}` as
-11), without its own guesses at units, and with decimals as fractions. Two formulas that it calls equal must also agree
-to 40 digits at random values of their variables, for it compares sizes absolutely: 1/2004! and 1/2006! differ by less
-than 10^-15.
+Runs in a worker only: it can take for ever, and all the memory there is. math-verify reads the formulas, and is given
+only notation that it is known to read (of the rest it drops parts: it reads `5\phantom{6}` as 11), without its own
+guesses at units, and with decimals as fractions. They are then evaluated to 60 digits at random values of their
+variables, and have to agree to 40 of the larger: math-verify itself compares sizes absolutely, so that 1/2004! and
+1/2006!, which differ by less than 10^-15, are the same to it. Where values do not settle it, for steps and bends
+between the points or an f that is not given, math-verify has to find them equal as well.
 """
 
 from fractions import Fraction
@@ -18,6 +19,7 @@ Tokens = tuple[Token, ...]
 
 _MOST_TOKENS = 300
 _DEEPEST = 30
+_POINTS = 4
 _COMMANDS = frozenset(
     r"""\frac \sqrt \pi \infty \binom \sin \cos \tan \cot \sec \csc \arcsin \arccos \arctan \sinh \cosh \tanh \log \ln
     \exp \sum \prod \int \lim \to \lfloor \rfloor \lceil \rceil \gcd \max \min \det \alpha \beta \gamma \delta \epsilon
@@ -52,26 +54,38 @@ def readable(tokens: Tokens) -> bool:
 
 
 def same(gold: Tokens, answer: Tokens) -> bool:
-    """Whether math-verify finds the formulas equal, and they are."""
-    from math_verify import verify
-
     theirs, ours = parsed(gold), parsed(answer)
     if theirs is None or ours is None:
         return False
-    if not verify(theirs, ours, timeout_seconds=None, raise_on_error=True):
-        return False
-    return theirs == ours or all(_agree(theirs, ours, point) for point in range(2))
+    if theirs == ours:
+        return True
+    settled = not (_bends(theirs) or _bends(ours))
+    for point in range(_POINTS if theirs.free_symbols or ours.free_symbols else 1):
+        values = _number(theirs, point, ours), _number(ours, point, theirs)
+        if None in values:
+            settled = False
+        elif not agree(*values):
+            return False
+    return settled or _verified(theirs, ours)
 
 
 def check(gold: Tokens) -> None:
     """The work that any comparison with `gold` takes, so that a time-out here is the reference's own."""
-    from math_verify import verify
-    from sympy import Integer
-
     tree = parsed(gold)
     if tree is not None:
-        _agree(tree, tree, 0)
-        verify(tree, Integer(0), timeout_seconds=None, raise_on_error=True)
+        _number(tree, 0, tree)
+
+
+def _verified(theirs: Any, ours: Any) -> bool:
+    from math_verify import verify
+
+    return bool(verify(theirs, ours, timeout_seconds=None, raise_on_error=True))
+
+
+def _bends(tree: Any) -> bool:
+    from sympy import Abs, Max, Min, Mod, Piecewise, ceiling, floor, sign
+
+    return bool(tree.has(Abs, Max, Min, Mod, Piecewise, ceiling, floor, sign))
 
 
 @lru_cache(maxsize=1024)
@@ -96,26 +110,16 @@ def parsed(tokens: Tokens) -> Any:
     return found[0] if len(found) == 1 and isinstance(found[0], Expr) else None
 
 
-def _agree(theirs: Any, ours: Any, point: int) -> bool:
-    from sympy import Product, Sum, simplify
-
-    whole = theirs.has(Sum, Product) or ours.has(Sum, Product)
-    values = [_number(tree, point, whole) for tree in (theirs, ours)]
-    if None in values:  # f(x), of an f that is not given
-        return bool(simplify(theirs - ours) == 0)
-    return agree(*values)
-
-
-def _number(tree: Any, point: int, whole: bool = False) -> Any:
-    """The value at the point that `value.variable` gives, as a number of `value`'s; sums end at whole numbers."""
-    from sympy import Rational
+def _number(tree: Any, point: int, other: Any) -> Any:
+    """The value, if it has one, at the point that `value.variable` gives; at whole numbers if either holds a sum."""
+    from sympy import Product, Rational, Sum
 
     found = {symbol: variable(symbol.name, point) for symbol in tree.free_symbols}
-    if whole:
-        found = {symbol: Fraction(3 + value.numerator % 17) for symbol, value in found.items()}
+    if tree.has(Sum, Product) or other.has(Sum, Product):
+        found = {symbol: Fraction(2 + value.numerator % 13) for symbol, value in found.items()}
     fixed = tree.subs({symbol: Rational(value.numerator, value.denominator) for symbol, value in found.items()})
     parts = [part.doit().evalf(60) for part in fixed.evalf(60).as_real_imag()]
-    return as_inexact(*map(str, parts)) if all(part.is_Number for part in parts) else None
+    return as_inexact(*map(str, parts)) if all(part.is_Number and part.is_finite for part in parts) else None
 
 
 def _latex(tokens: Tokens) -> str:

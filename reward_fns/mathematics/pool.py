@@ -4,10 +4,10 @@ One thread owns the processes: it hands out jobs, watches the clock and kills. C
 never waits, and nothing here needs the main thread, signals or an asyncio child watcher. Processes start when the
 first job comes, and end with this one, however it ends.
 
-The limit is one of wall time, but nobody is cut off before having had a quarter of it in processor time, or its fair
-share of the cores if the pool itself keeps them all busy: on a machine that does something else a right answer must not
-become a time-out. A job that has run for a tenth of its limit no longer counts against `workers`, so that others are
-not kept waiting behind it; up to four times as many processes are made for that.
+The limit is one of wall time, but nobody is cut off before having had a quarter of it in processor time, or half of a
+fair share of the cores if the pool itself keeps them busy: on a machine that does something else as well a right answer
+must not become a time-out. A job that has run for a tenth of its limit no longer counts against `workers`, so that
+others are not kept waiting behind it; up to four times as many processes are made for that.
 
 Failures of the processes themselves raise `PoolError`. What a job does to its own process is its outcome.
 """
@@ -71,7 +71,9 @@ class Pool:
     def __init__(self, limits: Limits) -> None:
         self.limits = limits
         self._lock = threading.Lock()
-        self._outcomes: collections.OrderedDict[tuple, Future[str]] = collections.OrderedDict()
+        self._outcomes: collections.OrderedDict[tuple[str, str | None, bool | None], Future[str]] = (
+            collections.OrderedDict()
+        )
         self._queue: collections.deque[_Job] = collections.deque()
         self._wake, self._woken = socket.socketpair()
         self._woken.setblocking(False)
@@ -92,13 +94,19 @@ class Pool:
                 return known
             job = _Job(key)
             job.future.set_running_or_notify_cancel()  # shared by all who ask: nobody may cancel it
-            self._outcomes[key] = job.future
-            while len(self._outcomes) > _REMEMBERED:
-                self._outcomes.popitem(last=False)
-            self._queue.append(job)
+            self._remember(key, job.future)
+            if answer is None:
+                self._queue.appendleft(job)  # its answer has waited already
+            else:
+                self._queue.append(job)
         with contextlib.suppress(BlockingIOError):  # full: it will wake anyway
             self._wake.send(b"x")
         return job.future
+
+    def _remember(self, key: tuple[str, str | None, bool | None], future: "Future[str]") -> None:
+        self._outcomes[key] = future
+        while len(self._outcomes) > _REMEMBERED:
+            self._outcomes.popitem(last=False)
 
     def pids(self) -> list[int]:
         """Of all processes, the one that forks first."""
@@ -150,6 +158,9 @@ class Pool:
             self._idle.append(worker)
         else:
             self._end(worker)
+        if outcome in (TRUE, FALSE) and job.key[1] is not None:
+            with self._lock:  # a reference that one answer was compared with is harmless
+                self._remember((job.key[0], None, None), _done(TRUE))
         job.future.set_result(outcome)
 
     def _next_check(self, worker: _Worker) -> float:
@@ -162,7 +173,9 @@ class Pool:
         job, running, seconds = worker.job, time.monotonic() - worker.began, self.limits.seconds
         if job is None or running < seconds:
             return
-        share = min(_SHARE, len(os.sched_getaffinity(0)) / len(self._busy))
+        share = min(_SHARE, len(os.sched_getaffinity(0)) / len(self._busy) / 2)
+        if job.key[1] is None:
+            share = 1.0  # what is said of a reference ends a run: no excuses
         if _cpu(worker.pid) - worker.cpu < seconds * share:
             if running < seconds * _PATIENCE:
                 return
@@ -258,6 +271,12 @@ class Pool:
                 failure = PoolError(str(error))
                 failure.__cause__ = error
                 job.future.set_exception(failure)
+
+
+def _done(outcome: str) -> "Future[str]":
+    future: Future[str] = Future()
+    future.set_result(outcome)
+    return future
 
 
 def _cpu(pid: int) -> float:

@@ -126,6 +126,8 @@ def _unit_token(tokens: tuple[Token, ...], at: int) -> int:
 
 
 def _is_unit(tokens: tuple[Token, ...], at: int) -> bool:
+    if at < 1:
+        return False
     last, before = tokens[at - 1], [token.text for token in tokens[max(0, at - 5) : at - 1]]
     if last.kind != LETTER:
         return last.kind == WORD or last.kind == RUN and last.spaced

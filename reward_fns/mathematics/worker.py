@@ -28,9 +28,10 @@ from reward_fns.mathematics.tokens import tokenize
 _POLL_S = 2.0
 # What makes math-verify and sympy import and build what they put off, for a worker to inherit.
 _WARM_UP = (
-    (r"\sum_{k=1}^{n} k", r"\frac{n^2}{\sqrt{2}}"),
-    (r"\int_0^1 e^{x} dx", "e-1"),
-    (r"\ln x + \sin(\pi x)", "a_1!"),
+    (r"\sum_{k=1}^{n} k", r"\frac{n(n+1)}{2}"),
+    (r"\sum_{k=0}^{n} \frac{x^k}{k!}", r"e^{-x} + \sqrt[3]{y} - a_1 \cdot \binom{n}{k}"),
+    (r"\int_0^1 2x dx", r"\int_0^1 x dx"),
+    (r"\ln x + \sin(\pi x) - |x|", r"\log_2 \left( x \right) + \lfloor x^2 \rfloor"),
 )
 
 
