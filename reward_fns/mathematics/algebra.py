@@ -54,6 +54,7 @@ def readable(tokens: Tokens) -> bool:
 
 
 def same(gold: Tokens, answer: Tokens) -> bool:
+    """Whether two formulas are equal; what has a value is not equal to what has none."""
     theirs, ours = parsed(gold), parsed(answer)
     if theirs is None or ours is None:
         return False
@@ -62,9 +63,9 @@ def same(gold: Tokens, answer: Tokens) -> bool:
     settled = not (_bends(theirs) or _bends(ours))
     for point in range(_POINTS if theirs.free_symbols or ours.free_symbols else 1):
         values = _number(theirs, point, ours), _number(ours, point, theirs)
-        if None in values:
+        if values == (None, None):
             settled = False
-        elif not agree(*values):
+        elif None in values or not agree(*values):
             return False
     return settled or _verified(theirs, ours)
 

@@ -11,7 +11,7 @@ from fractions import Fraction
 from reward_fns.mathematics.algebra import readable
 from reward_fns.mathematics.expression import read
 from reward_fns.mathematics.form import done
-from reward_fns.mathematics.formula import Tokens, near, proportional, same_percent, same_value
+from reward_fns.mathematics.formula import Tokens, is_rounded, near, proportional, same_percent, same_value
 from reward_fns.mathematics.shape import shape
 from reward_fns.mathematics.shapes import (
     Chain,
@@ -121,7 +121,8 @@ class _Comparison:
         steps = [self.same(gold, value, False) for value in before]
         if not all(near(last, value) for value in chain.approximate):
             return False
-        ends = [self.same(gold, value, finished) for value in (last, *chain.approximate)]
+        rounded = chain.approximate if is_rounded(gold, last) else ()
+        ends = [self.same(gold, value, finished) for value in (last, *rounded)]
         return _all([*steps, True if True in ends else None if None in ends else False])
 
     def choices(self, gold: Shape, answer: Shape, finished: bool) -> bool | None:
@@ -137,7 +138,7 @@ class _Comparison:
         return self.same(gold, rest, finished) if rest else False
 
     def several(self, gold: Shape, answer: Shape, finished: bool) -> bool | None:
-        """In any order, unless they are named differently: a=3, b=5 is 3, 5 and not 5, 3.
+        """In any order, unless they are named differently: a=3, b=5 and b=5, a=3 are 3, 5 and (3, 5), but not 5, 3.
 
         One value given twice, "3/8 or 37.5 %", is that value.
         """
@@ -150,7 +151,7 @@ class _Comparison:
         if len(named) > 1 and len(also_named) > 1:
             return self.unordered(theirs, ours, finished)
         if len(named) > 1 or len(also_named) > 1:
-            return _all(self.same(g, a, finished) for g, a in zip(map(_value, theirs), map(_value, ours), strict=True))
+            return _all(self.same(g, a, finished) for g, a in zip(_by_name(theirs), _by_name(ours), strict=True))
         if not all(isinstance(side, Several) or len(items) == 1 for side, items in ((gold, theirs), (answer, ours))):
             return False  # a pair is not a set
         if named and also_named and named != also_named:
@@ -216,12 +217,16 @@ class _Comparison:
 
 
 def _all(verdicts: Iterable[bool | None]) -> bool | None:
-    found = list(verdicts)
-    return False if False in found else None if None in found else True
+    unsure = False
+    for verdict in verdicts:
+        if verdict is False:
+            return False
+        unsure = unsure or verdict is None
+    return None if unsure else True
 
 
 def _items(found: Shape) -> tuple[Shape, ...] | None:
-    if isinstance(found, Several | Group):
+    if isinstance(found, Several) or isinstance(found, Group) and _is_vector(found):
         return found.items
     return (found,) if isinstance(found, Formula | Words) else None
 
@@ -229,6 +234,15 @@ def _items(found: Shape) -> tuple[Shape, ...] | None:
 def _names(items: Iterable[Shape]) -> set[str]:
     """The names of a list of solutions; x_1 and x_2 are both x."""
     return {name.partition("_")[0] for item in items if isinstance(item, Chain) for name in item.names}
+
+
+def _by_name(items: Iterable[Shape]) -> list[Shape]:
+    """The values, in the alphabetical order of their names: that of (x, y), (a, b, c) and (r, theta)."""
+
+    def name(item: Shape) -> str:
+        return item.names[0].lstrip("\\") if isinstance(item, Chain) and item.names else ""
+
+    return [_value(item) for item in sorted(items, key=name)]
 
 
 def _value(item: Shape) -> Shape:

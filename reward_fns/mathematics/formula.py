@@ -59,6 +59,14 @@ def near(exact: Shape, approximate: Shape) -> bool:
         return False
 
 
+def is_rounded(gold: Shape, exact: Shape) -> bool:
+    """Whether a reference is a rounded decimal, and the answer's exact value none: 1/3 ≈ 0.33, but not 5.6 ≈ 6."""
+    if not isinstance(gold, Formula) or not isinstance(exact, Formula):
+        return False
+    reference, value = read(gold.quantity.body), read(exact.quantity.body)
+    return reference is not None and value is not None and is_decimal(reference) and not is_decimal(value)
+
+
 def proportional(gold: Sequence[Shape], answer: Sequence[Shape], *, directed: bool) -> bool:
     """Whether two relations differ by a constant factor: x + y = 1 and 2 = 2x + 2y. If `directed`, a positive one."""
     ratio: Any = None

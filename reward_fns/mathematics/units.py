@@ -55,9 +55,9 @@ def quantity(tokens: tuple[Token, ...]) -> Quantity:
     """A number, or any other formula, apart from what stands around it."""
     if numeral := _numeral(tokens):
         return numeral
-    body, unit = _money(tokens)
-    if not unit:
-        body, unit = _suffix(tokens)
+    body, currency = _money(tokens)
+    body, unit = _suffix(body)
+    unit = currency if unit == currency else currency + unit
     percent = len(body) > 1 and body[-1].text == "%"
     return Quantity(body[:-1] if percent else body, unit, percent, "")
 
@@ -72,17 +72,17 @@ def _numeral(tokens: tuple[Token, ...]) -> Quantity | None:
     base = _BASES.get(base.lower(), base)
     if not re.fullmatch(r"[1-9]\d?", base):
         return None
-    digits = match[1] + (match[2].lstrip("0") or "0")
-    return Quantity((Token(NUMBER, digits, False),), "", False, "" if base == "10" else base)
+    digits = match[2].lstrip("0") or "0"
+    if base == "10" and digits.isdigit():
+        sign = (Token(MARK, "-", False),) if match[1] else ()
+        return Quantity((*sign, Token(NUMBER, digits, False)), "", False, "")
+    return Quantity((Token(WORD, match[1] + digits, False),), "", False, base)
 
 
 def _money(tokens: tuple[Token, ...]) -> tuple[tuple[Token, ...], str]:
     for index, token in enumerate(tokens[:2]):
         if token.text == r"\$" and (index == 0 or tokens[0].text == "-"):
-            rest = tokens[:index] + tokens[index + 1 :]
-            if rest and rest[-1].text.lower() in ("dollar", "dollars"):
-                rest = rest[:-1]
-            return rest, "$"
+            return tokens[:index] + tokens[index + 1 :], "$"
     return tokens, ""
 
 
