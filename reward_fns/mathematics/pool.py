@@ -4,10 +4,10 @@ One thread owns the processes: it hands out jobs, watches the clock and kills. C
 never waits, and nothing here needs the main thread, signals or an asyncio child watcher. Processes start when the
 first job comes, and end with this one, however it ends.
 
-The limit is one of wall time, but nobody is cut off before having had a quarter of it in processor time, or half of a
-fair share of the cores if the pool itself keeps them busy: on a machine that does something else as well a right answer
-must not become a time-out. A job that has run for a tenth of its limit no longer counts against `workers`, so that
-others are not kept waiting behind it; up to four times as many processes are made for that.
+The limit is one of wall time, but nobody is cut off before having had a fifth of it in processor time: on a machine
+that does something else as well a right answer must not become a time-out. A job that has run for a tenth of its limit
+no longer counts against `workers`, so that others are not kept waiting behind it; up to four times as many processes
+are made for that.
 
 Failures of the processes themselves raise `PoolError`. What a job does to its own process is its outcome.
 """
@@ -29,7 +29,7 @@ from typing import NamedTuple
 
 TRUE, FALSE, TIMEOUT, MEMORY, CRASH, ERROR = "true", "false", "timeout", "memory", "crash", "error"
 
-_SHARE = 0.25  # of the limit: the least processor time before a time-out
+_SHARE = 0.2  # of the limit: the least processor time before a time-out
 _SLOW = 0.1  # of the limit: when a job no longer counts
 _PATIENCE = 30  # limits that a job may wait for that processor time
 _WORKER = "reward_fns.mathematics.worker"
@@ -173,9 +173,7 @@ class Pool:
         job, running, seconds = worker.job, time.monotonic() - worker.began, self.limits.seconds
         if job is None or running < seconds:
             return
-        share = min(_SHARE, len(os.sched_getaffinity(0)) / len(self._busy) / 2)
-        if job.key[1] is None:
-            share = 1.0  # what is said of a reference ends a run: no excuses
+        share = _SHARE if job.key[1] is not None else 1.0  # what is said of a reference may end a run
         if _cpu(worker.pid) - worker.cpu < seconds * share:
             if running < seconds * _PATIENCE:
                 return
