@@ -35,9 +35,12 @@ class Unreadable(ValueError):
     """No tree: the notation is unknown here, or has two readings."""
 
 
-@lru_cache(maxsize=4096)
 def read(tokens: tuple[Token, ...]) -> Node | None:
     """The tree, or `None`."""
+    return _remembered(tokens) if len(tokens) <= _SHORT else _read(tokens)
+
+
+def _read(tokens: tuple[Token, ...]) -> Node | None:
     try:
         reader = _Reader(tokens)
         tree = reader.sum()
@@ -46,6 +49,10 @@ def read(tokens: tuple[Token, ...]) -> Node | None:
     except Unreadable:
         return None
     return tree
+
+
+_remembered = lru_cache(maxsize=1024)(_read)
+_SHORT = 100  # symbols: what is remembered must stay small
 
 
 class _Reader:

@@ -33,8 +33,8 @@ _SHARE = 0.2  # of the limit: the least processor time before a time-out
 _SLOW = 0.1  # of the limit: when a job no longer counts
 _PATIENCE = 30  # limits that a job may wait for that processor time
 _WORKER = "reward_fns.mathematics.worker"
-_START_S = 120.0
-_REMEMBERED = 10_000  # outcomes
+_START_S, _FORK_S = 120.0, 30.0
+_REMEMBERED = 4096  # outcomes
 
 
 class PoolError(RuntimeError):
@@ -141,18 +141,18 @@ class Pool:
                 pass
 
     def _finish(self, worker: _Worker) -> None:
-        del self._busy[worker.jobs]
-        job, worker.job = worker.job, None
+        job = worker.job
         assert job is not None
         try:
             outcome = str(json.loads(worker.jobs.recv_bytes())).lower()
         except (EOFError, ConnectionError):
+            outcome = CRASH
+        del self._busy[worker.jobs]
+        worker.job = None
+        if outcome == CRASH and not job.retried:  # once may be the machine's fault
             self._end(worker)
-            if job.retried:
-                job.future.set_result(CRASH)
-            else:  # once may be the machine's fault
-                job.retried = True
-                self._queue.appendleft(job)
+            job.retried = True
+            self._queue.appendleft(job)
             return
         if outcome in (TRUE, FALSE) and len(self._idle) < self.limits.workers:
             self._idle.append(worker)
@@ -241,6 +241,7 @@ class Pool:
                 printed.seek(0)
                 said = printed.read().decode(errors="replace").strip()
                 raise PoolError(f"{_WORKER} does not start: {said[-2000:]}")
+        self._control.settimeout(_FORK_S)
 
     def _stop(self) -> None:
         if self._forker is not None:

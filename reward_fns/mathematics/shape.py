@@ -55,14 +55,21 @@ _NUMERALS = """zero one two three four five six seven eight nine ten eleven twel
 _ARTICLES = re.compile(r"^(?:the|a|an|it is|it's) ")
 
 
-@lru_cache(maxsize=4096)
 def shape(answer: str) -> Shape:
     """Read an answer. Never fails: what cannot be read is text."""
+    return _remembered(answer) if len(answer) <= _SHORT else _read(answer)
+
+
+def _read(answer: str) -> Shape:
     tokens = tokenize(_PREFIX.sub("", answer, count=1))
     try:
         return _shape(tokens)
     except RecursionError:  # A. A. A. …
         return Shape(plain(tokens))
+
+
+_remembered = lru_cache(maxsize=1024)(_read)
+_SHORT = 100  # characters: what is remembered must stay small
 
 
 def _shape(tokens: Tokens) -> Shape:

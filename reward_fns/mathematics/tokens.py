@@ -6,7 +6,6 @@ command or a character that is not known stays in the list, where no later step 
 """
 
 import re
-from functools import lru_cache
 from typing import NamedTuple
 
 NUMBER, COMMAND, LETTER, RUN, WORD, MARK = "number", "command", "letter", "run", "word", "mark"
@@ -91,7 +90,6 @@ _WORDS_OF_TWO = {"mi", "sq", "cu", "is", "of", "in"}
 _ENDS = "$.,;: \t\r\n*`"
 
 
-@lru_cache(maxsize=4096)
 def tokenize(text: str) -> tuple[Token, ...]:
     r"""The symbols of one answer, in order, without the full stop, the `$` and the `**` around it."""
     text = _RAISED.sub(lambda match: "^{" + "".join(_SUPERSCRIPTS[char] for char in match.group()) + "}", text)
