@@ -71,6 +71,7 @@ class Manifest:
     game: Mapping[str, Any]
     versions: Mapping[str, str]
     metrics: Mapping[str, float]
+    generation: Mapping[str, Any] = field(default_factory=dict)
     prompts: Mapping[str, str] = field(default_factory=prompts)
     format: int = FORMAT
 
@@ -111,6 +112,17 @@ def lora_settings(config: DictConfig) -> dict[str, Any]:
     """What decides an adapter's shape, as a run's config has it."""
     model: dict[str, Any] = OmegaConf.to_container(config.actor_rollout_ref.model, resolve=True)  # type: ignore[assignment]
     return {name: model.get(name) for name in LORA}
+
+
+def generation_settings(config: DictConfig) -> dict[str, Any]:
+    """How a validation's completions come about: what someone needs to get its figures again."""
+    sampling, data = config.actor_rollout_ref.rollout.val_kwargs, config.data
+    return {
+        **{name: sampling[name] for name in ("temperature", "top_p", "top_k", "do_sample", "n")},
+        **{name: data[name] for name in ("max_prompt_length", "max_response_length")},
+        "apply_chat_template_kwargs": OmegaConf.to_container(data.apply_chat_template_kwargs),
+        "custom_chat_template": config.actor_rollout_ref.model.custom_chat_template,
+    }
 
 
 def check_fit(folder: Path, config: DictConfig, base_hash: str) -> None:
@@ -170,7 +182,7 @@ def sweep(root: Path) -> None:
     """Remove what interrupted saves left behind. The run must hold the folder's lock."""
     for entry in root.iterdir():
         if _LEFTOVER.match(entry.name):
-            shutil.rmtree(entry)
+            shutil.rmtree(entry, ignore_errors=True)  # a network's file system may hold on to some for a while
 
 
 def complete(root: Path) -> list[int]:
@@ -179,6 +191,13 @@ def complete(root: Path) -> list[int]:
         return []
     found = ((_NAME.match(entry.name), entry) for entry in root.iterdir())
     return sorted(int(match[1]) for match, entry in found if match and (entry / MANIFEST).is_file())
+
+
+def foreign(root: Path) -> list[str]:
+    """Checkpoints in `root` that are no pair's: a save of the same step would replace them."""
+    if not root.is_dir():
+        return []
+    return sorted(e.name for e in root.iterdir() if _NAME.match(e.name) and not (e / MANIFEST).is_file())
 
 
 def latest(root: Path) -> Path | None:
@@ -210,8 +229,8 @@ def to_resume(mode: str, root: str, path: str | None) -> Path | None:
 def hash_of_base(folder: Path) -> str:
     """Identifies a model's weights in a moment, whatever their size.
 
-    Covers the names, shapes and types of all tensors and the first bytes of each, so a base that was trained further,
-    however little, has another hash; a change that spares the first 2,048 numbers of every tensor does not show.
+    Covers the names, shapes and types of all tensors and the first bytes of each, so a base that was trained further
+    has another hash; a change that spares the first 2,048 numbers of every tensor does not show.
     Weights in other formats than safetensors count by their sizes and both ends.
     """
     digest = hashlib.sha256()

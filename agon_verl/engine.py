@@ -39,7 +39,7 @@ from agon_verl.checkpoint import ADAPTER_FILE, TRAINING_STATE, CheckpointError
 from agon_verl.config import Opponent
 from agon_verl.game.roles import ADAPTERS
 from agon_verl.optim import LINEAR, linear_decay
-from agon_verl.tensors import adapter_distance, adapter_parameters, misfits, placed, whole
+from agon_verl.tensors import adapter_distance, adapter_parameters, misfits, placed, save, whole
 from agon_verl.wire import ADAPTER, MODEL_TYPE, SYNC_SEPARATOR, past_of
 
 
@@ -69,8 +69,12 @@ class PairEngine(FSDPEngineWithLMHead):
                 if path is not None:
                     folder = Path(path).expanduser()
                     self.put_adapter(adapter, load_file(folder / ADAPTER_FILE), folder)
-        if Opponent(**self.model_config.lora["opponent"]).snapshots:
+        if self._takes_snapshots:
             self.take_snapshot()
+
+    @property
+    def _takes_snapshots(self) -> bool:
+        return Opponent(**self.model_config.lora["opponent"]).snapshots
 
     def _build_lora_module(self, module: Any) -> Any:
         """A as LoRA has it (its product is zero), B with Gaussian noise in place of the zeros."""
@@ -208,21 +212,22 @@ class PairEngine(FSDPEngineWithLMHead):
         with self._loaded():
             adapters = {adapter: self.adapter_tensors(adapter) for adapter in ADAPTERS}
             state = {
-                "optimizers": {adapter: self._optimizer_state(adapter) for adapter in ADAPTERS},
-                "lr_schedulers": {adapter: s.state_dict() for adapter, s in self.lr_schedulers.items()},
+                "moments": {adapter: self._moments(adapter) for adapter in ADAPTERS},
+                "updates": {adapter: schedule.last_epoch for adapter, schedule in self.lr_schedulers.items()},
+                "scaler": None if self.scaler is None else self.scaler.state_dict(),
                 "past": self.past,
                 "next_past": self._next_past,
             }
         failure = None
         try:
             folder.mkdir(parents=True, exist_ok=True)
-            torch.save(BaseCheckpointManager.get_rng_state(), folder / _rng_file(self.rank))
+            save(BaseCheckpointManager.get_rng_state(), folder / _rng_file(self.rank))
             if self.rank == 0:
                 for adapter, tensors in adapters.items():
                     self.module.peft_config[adapter].save_pretrained(str(folder / adapter))
                     save_file(tensors, folder / adapter / ADAPTER_FILE)
-                torch.save(state, folder / TRAINING_STATE)
-        except (OSError, RuntimeError, SafetensorError) as error:  # torch and safetensors wrap the system's errors
+                save(state, folder / TRAINING_STATE)
+        except (OSError, RuntimeError, SafetensorError) as error:
             failure = f"rank {self.rank}: {error}"
         self._all_or_none(failure)
 
@@ -234,38 +239,43 @@ class PairEngine(FSDPEngineWithLMHead):
         with self._loaded():
             for adapter in ADAPTERS:
                 self.put_adapter(adapter, load_file(folder / adapter / ADAPTER_FILE), folder / adapter)
-                self._load_optimizer_state(adapter, state["optimizers"][adapter])
-                self.lr_schedulers[adapter].load_state_dict(state["lr_schedulers"][adapter])
-        self.past, self._next_past = state["past"], state["next_past"]
+                self._put_moments(adapter, state["moments"][adapter])
+                self._put_schedule(adapter, state["updates"][adapter])
+        if self.scaler is not None and state["scaler"] is not None:
+            self.scaler.load_state_dict(state["scaler"])
+        if self._takes_snapshots:  # a run may start or end them on resume: then they begin with what is there
+            self.past, self._next_past = state["past"], state["next_past"]
+            if not self.past:
+                self.take_snapshot()
         if len(list(folder.glob(_rng_file("*")))) == torch.distributed.get_world_size():
             BaseCheckpointManager.load_rng_state(torch.load(folder / _rng_file(self.rank), weights_only=False))
         torch.distributed.barrier()
 
-    def _optimizer_state(self, adapter: str) -> dict[str, Any]:
+    def _moments(self, adapter: str) -> dict[str, dict[str, Any]]:
         """Whole moments by parameter name: independent of how many ranks there are."""
-        optimizer = self.optimizers[adapter]
-        moments = {
-            name: {key: whole(value) for key, value in optimizer.state[parameter].items()}
-            for name, parameter in adapter_parameters(self.module, adapter).items()
-            if parameter in optimizer.state
-        }
-        groups = [{key: value for key, value in g.items() if key != "params"} for g in optimizer.param_groups]
-        return {"moments": moments, "groups": groups}
+        state = self.optimizers[adapter].state
+        named = adapter_parameters(self.module, adapter).items()
+        return {name: {key: whole(value) for key, value in state[p].items()} for name, p in named if p in state}
 
-    def _load_optimizer_state(self, adapter: str, state: dict[str, Any]) -> None:
+    def _put_moments(self, adapter: str, moments: dict[str, dict[str, Any]]) -> None:
+        """The optimizer's settings stay those of this run's config."""
         optimizer = self.optimizers[adapter]
-        moments = {
-            index: {key: placed(value, parameter) for key, value in state["moments"][name].items()}
-            for index, (name, parameter) in enumerate(adapter_parameters(self.module, adapter).items())
-            if name in state["moments"]
+        named = enumerate(adapter_parameters(self.module, adapter).items())
+        state = {
+            index: {key: placed(value, parameter) for key, value in moments[name].items()}
+            for index, (name, parameter) in named
+            if name in moments
         }
-        groups = optimizer.state_dict()["param_groups"]
-        optimizer.load_state_dict(
-            {
-                "state": moments,
-                "param_groups": [{**old, **new} for old, new in zip(groups, state["groups"], strict=True)],
-            }
-        )
+        optimizer.load_state_dict({"state": state, "param_groups": optimizer.state_dict()["param_groups"]})
+
+    def _put_schedule(self, adapter: str, updates: int) -> None:
+        """Go on after `updates`, with the peak and the length that this run's config gives."""
+        schedule = self.lr_schedulers[adapter]
+        schedule.last_epoch, schedule._step_count = updates, updates + 1
+        rates = [base * share(updates) for base, share in zip(schedule.base_lrs, schedule.lr_lambdas, strict=True)]
+        for group, rate in zip(self.optimizers[adapter].param_groups, rates, strict=True):
+            group["lr"] = rate
+        schedule._last_lr = rates
 
     @contextmanager
     def _loaded(self) -> Iterator[None]:

@@ -80,6 +80,7 @@ class Export:
     how: Sequence[str]
     prompts: Mapping[str, str]
     reasoning_tags: Sequence[str]
+    generation: Mapping[str, Any]
     domain: str
     rewards: Mapping[str, Any]
     versions: Mapping[str, str]
@@ -182,6 +183,7 @@ def describe(manifest: Manifest, base: Base, direction: str | None) -> Export:
             "{attempt} the summary, stripped, with </attempt> written as </ attempt>, or prompts.no_summary if blank.",
         ],
         prompts=manifest.prompts,
+        generation=manifest.generation,
         reasoning_tags=game.reasoning_tags,
         domain=game.domain,
         rewards={

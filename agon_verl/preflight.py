@@ -15,7 +15,7 @@ from typing import IO, Any
 from hydra.experimental.callback import Callback
 from omegaconf import DictConfig, ListConfig, OmegaConf
 
-from agon_verl.checkpoint import ADAPTER_FILE, CheckpointError, check_fit, hash_of_base, to_resume
+from agon_verl.checkpoint import ADAPTER_FILE, CheckpointError, check_fit, foreign, hash_of_base, to_resume
 from agon_verl.config import AgonConfig, ConfigError
 from agon_verl.game.prompts import challenge_messages
 
@@ -168,15 +168,20 @@ def check_adapters(config: DictConfig) -> None:
         except (OSError, ValueError) as error:
             raise ConfigError(f"{field} has no adapter_config.json that can be read ({error})") from error
         wanted = {"peft_type": "LORA", "r": model.lora_rank, "lora_alpha": model.lora_alpha}
-        plain = {"use_dora": False, "use_rslora": False, "bias": "none"}
+        plain = {"use_dora": False, "use_rslora": False, "bias": "none", "alpha_pattern": {}, "rank_pattern": {}}
         for name, value in {**wanted, **plain}.items():
-            if found.get(name, value) != value:
+            if (found.get(name) or value) != value:
                 raise ConfigError(f"{field} has {name}={found.get(name)}, but the pair's adapters have {value}")
 
 
 def check_checkpoint(config: DictConfig) -> None:
     """The checkpoint that the run would go on from; where the base is not on this machine, the trainer checks it."""
     settings = config.trainer
+    if others := foreign(Path(settings.default_local_dir)):
+        raise ConfigError(
+            f"trainer.default_local_dir={settings.default_local_dir} holds {others[0]}, which is no pair's checkpoint: "
+            "move it away, or give this run its own folder"
+        )
     folder = to_resume(settings.resume_mode, settings.default_local_dir, settings.resume_from_path)
     path = os.path.expanduser(config.actor_rollout_ref.model.path)
     if folder is not None and os.path.isdir(path):

@@ -7,6 +7,7 @@ What is not restored is vLLM's sampler. A resumed run has the same state, roles 
 but draws its completions anew.
 """
 
+import logging
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,12 @@ from verl.trainer.ppo.v1 import PPOTrainerSync
 from verl.utils.checkpoint.checkpoint_manager import BaseCheckpointManager
 
 from agon_verl import checkpoint
-from agon_verl.checkpoint import CheckpointError, Manifest, check_fit, lora_settings
+from agon_verl.checkpoint import CheckpointError, Manifest, check_fit, generation_settings, lora_settings
+from agon_verl.tensors import save
+
+logger = logging.getLogger(__name__)
+# What of the metrics a manifest tells: how good the pair is, and how it plays.
+KEPT = ("val-", "health/", "pair/", "draft/", "challenge/")
 
 
 class ResumableTrainer(PPOTrainerSync):
@@ -28,19 +34,32 @@ class ResumableTrainer(PPOTrainerSync):
 
     def remember(self, metrics: dict[str, float]) -> None:
         """Keep what is known for the manifest; a validation comes after the save of its step, and is added to it."""
-        self.last_metrics.update({name: float(value) for name, value in metrics.items()})
+        kept = {name: float(value) for name, value in metrics.items() if name.startswith(KEPT)}
+        self.last_metrics.update(kept)
         if self.saved_step == self.global_steps:
-            self._manifest().write(self._folder(self.saved_step))
+            try:
+                self._manifest().write(self._folder(self.saved_step))
+            except OSError as error:  # the checkpoint itself is complete
+                logger.warning(
+                    "agon-verl: the validation of step %d is not in its manifest: %s", self.saved_step, error
+                )
 
     def _folder(self, step: int) -> Path:
         return Path(self.config.trainer.default_local_dir).absolute() / f"global_step_{step}"
 
     def carried(self) -> dict[str, Any]:
-        """What a subclass carries from step to step beside the weights."""
-        return {}
+        """What is carried from step to step beside the weights."""
+        return {"kl": self.kl_ctrl_in_reward.value} if self.config.algorithm.use_kl_in_reward else {}
 
     def carry(self, state: dict[str, Any]) -> None:
         """Take up what `carried` gave at the save."""
+        if "kl" in state and self.config.algorithm.use_kl_in_reward:
+            self.kl_ctrl_in_reward.value = state["kl"]
+
+    @property
+    def data_state(self) -> Any:
+        """The position of the data loader at the end of the step to be saved."""
+        return self.train_dataloader.state_dict()
 
     def _save_checkpoint(self) -> None:
         settings, step = self.config.trainer, self.global_steps
@@ -48,11 +67,11 @@ class ResumableTrainer(PPOTrainerSync):
         try:
             with checkpoint.committing(root, step) as folder:
                 self.actor_rollout_wg.save_checkpoint(str(folder / "actor"))
-                if not (folder / "actor" / checkpoint.TRAINING_STATE).exists():
-                    raise CheckpointError("another node wrote it to a folder of its own: use storage that all share")
-                torch.save(self.train_dataloader.state_dict(), folder / "data.pt")
+                if len(list((folder / "actor").glob("rng_*.pt"))) != self.actor_rollout_wg.world_size:
+                    raise CheckpointError("a node wrote its part to a folder of its own: use storage that all share")
+                save(self.data_state, folder / "data.pt")
                 rng, carried = BaseCheckpointManager.get_rng_state(), self.carried()
-                torch.save({"rng": rng, "carried": carried, "metrics": self.last_metrics}, folder / "trainer.pt")
+                save({"rng": rng, "carried": carried, "metrics": self.last_metrics}, folder / "trainer.pt")
                 self._manifest().write(folder)
         except (OSError, RuntimeError, ray.exceptions.RayError) as error:
             before = checkpoint.latest(root)
@@ -93,4 +112,5 @@ class ResumableTrainer(PPOTrainerSync):
             game=OmegaConf.to_container(self.config.agon, resolve=True),  # type: ignore[arg-type]
             versions=checkpoint.versions(),
             metrics=self.last_metrics,
+            generation=generation_settings(self.config),
         )

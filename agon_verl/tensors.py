@@ -1,6 +1,7 @@
-"""Adapter tensors between their whole form, as PEFT stores them, and their sharded one, as FSDP2 trains them."""
+"""Adapter tensors: whole, as PEFT stores them, sharded, as FSDP2 trains them, and on their way to the disk."""
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -9,6 +10,17 @@ from torch.distributed.tensor import DTensor, distribute_tensor
 
 def adapter_parameters(module: torch.nn.Module, adapter: str) -> dict[str, torch.nn.Parameter]:
     return {name: p for name, p in module.named_parameters() if "lora_" in name and f".{adapter}." in name}
+
+
+def save(value: Any, path: Path) -> None:
+    """torch.save that says what the system said: torch itself reports a full disk as an unexpected position."""
+    try:
+        with path.open("wb") as file:
+            torch.save(value, file)
+    except RuntimeError as error:
+        if isinstance(error.__context__, OSError):
+            raise error.__context__ from error
+        raise
 
 
 def adapter_distance(a: dict[str, torch.Tensor], b: dict[str, torch.Tensor]) -> float:

@@ -9,7 +9,6 @@ Departures from the paper and from stock verl:
   over as many mini-batches as they fill. The paper's setting is one.
 """
 
-import json
 import logging
 import math
 from collections import Counter
@@ -22,7 +21,6 @@ from typing import Any
 import ray
 import torch
 import transfer_queue as tq
-from tensordict import TensorDict
 from transfer_queue import KVBatchMeta
 from verl.trainer.ppo.core_algos import register_adv_est
 from verl.trainer.ppo.utils import Role
@@ -33,18 +31,20 @@ from verl.utils.py_functional import rename_dict
 from verl.workers.rollout.replica import RolloutReplicaRegistry
 
 from agon_verl import self_check
+from agon_verl.batches import concat, no_advantage, select
+from agon_verl.checkpoint import CheckpointError
 from agon_verl.config import AgonConfig
 from agon_verl.game.advantages import group_advantages, live_groups
 from agon_verl.game.alarms import Alarms
-from agon_verl.game.health import Trends, health_metrics, validation_health
+from agon_verl.game.health import Trends, cascade_health, health_metrics, validation_health
 from agon_verl.game.prompts import CHALLENGE
 from agon_verl.game.roles import ADAPTERS, Roles, roles
 from agon_verl.game.statistics import pair_metrics
 from agon_verl.preflight import check_settings
+from agon_verl.records import overlap, pair_records, write_jsonl
 from agon_verl.resume import ResumableTrainer
 from agon_verl.rollout.watchdog import Watchdog
-from agon_verl.self_check import SelfCheckFailed
-from agon_verl.wire import ADAPTER, PROBLEM, pair_of
+from agon_verl.wire import PROBLEM, pair_of
 from agon_verl.worker import AgonWorker
 
 logger = logging.getLogger(__name__)
@@ -61,8 +61,8 @@ class PairsFailed(RuntimeError):
 
     def __init__(self, step: int, reason: str) -> None:
         super().__init__(
-            f"step {step}: {reason}. Nothing was learned from this step; start the same command again once the cause "
-            "is gone, and the run goes on from its last checkpoint"
+            f"step {step}: {reason}. Once the cause is gone, start the same command again: the run goes on from its "
+            "last checkpoint"
         )
 
 
@@ -98,6 +98,7 @@ class AgonTrainer(ResumableTrainer):
         self.game = AgonConfig.read(self.config)
         self.trends, self.alarms = Trends(), Alarms(self.game.alarms)
         self._stopping: list[str] = []
+        self._between_steps = False
         self.trainer_mode = "sync"  # verl compares the mode with this string where it means "on policy"
         return super()._build_replay_buffer()
 
@@ -107,38 +108,34 @@ class AgonTrainer(ResumableTrainer):
         RolloutReplicaRegistry.register("vllm", _load_replica)  # in this trainer's process alone
 
     def on_init_end(self) -> None:
-        if self.game.self_check:
-            self._self_check()
-        super().on_init_end()
-
-    def _self_check(self) -> None:
-        """See `self_check.py`. The rollout serves the marked adapters for the while of it."""
-        workers, prompt = self.actor_rollout_wg, self.tokenizer.encode(CHALLENGE)[: self_check.PROMPT]
-        wrong = [found for rank in workers.check_isolation(prompt) for found in rank]
-        workers.mark_adapters()
-        self.checkpoint_manager.update_weights(self.global_steps)
         servers = [replica.server_handle for replica in self.llm_server_manager.get_replicas()]
-        samples = [s for server in servers for a in ADAPTERS for s in self_check.sample(server, prompt, a)]
-        self.checkpoint_manager.sleep_replicas()
-        trained = next(found for found in workers.log_probs(samples) if found)
-        workers.unmark_adapters()
-        wrong += self_check.compare(samples, trained)
-        if wrong:
-            raise SelfCheckFailed("the self-check at start-up failed: " + "; ".join(dict.fromkeys(wrong)))
+        self.watchdog = Watchdog(servers, self.actor_rollout_wg.workers)
+        self.replay_buffer.watch = self.watchdog.check
+        self.watchdog.start()
+        with self._guarded():
+            if self.game.self_check:
+                prompt = self.tokenizer.encode(CHALLENGE)
+                self_check.check_pair(self.actor_rollout_wg, self.checkpoint_manager, servers, prompt)
+            super().on_init_end()
+
+    @contextmanager
+    def _guarded(self) -> Iterator[None]:
+        """Says what is gone where the watchdog had to end a wait."""
+        try:
+            yield
+        except ray.exceptions.RayError as error:
+            if self.watchdog.reason is None:
+                raise
+            reason = f"a process that it needs is gone ({self.watchdog.reason})"
+            raise PairsFailed(self.global_steps, reason) from error
 
     def fit(self, agent_loop_manager: Any) -> None:
-        servers = [replica.server_handle for replica in self.llm_server_manager.get_replicas()]
-        watchdog = Watchdog([*servers, *agent_loop_manager.agent_loop_workers], self.actor_rollout_wg.workers)
-        watchdog.start()
-        self.replay_buffer.watch = watchdog.check
-        try:
+        self.watchdog.watched.extend(agent_loop_manager.agent_loop_workers)
+        with self._guarded():
             super().fit(agent_loop_manager)
-        except ray.exceptions.RayError as error:
-            if watchdog.reason is None:
-                raise
-            raise PairsFailed(self.global_steps, f"a process that it needs is gone ({watchdog.reason})") from error
 
     def on_step_begin(self) -> None:
+        self._data_before = super().data_state
         self._stop_if_alarmed()
         self.agent_loop_manager.roles = roles(self.global_steps, self.game.rotation)
 
@@ -149,7 +146,7 @@ class AgonTrainer(ResumableTrainer):
         with marked_timer("gen", timing_raw):
             batch = self._sample_pairs(metrics, sample_batch_size)  # 3-7, done by the agent loop
         streams = self._streams(batch, Roles(drafter, challenger), metrics)
-        rows = _concat([self._train_stream(stream, metrics) for stream in streams])  # 8-10
+        rows = concat([self._train_stream(stream, metrics) for stream in streams])  # 8-10
         self._watch_health(metrics)
         if self.game.opponent.snapshots and self.global_steps % self.game.opponent.every == 0:
             self.actor_rollout_wg.take_snapshot()
@@ -157,10 +154,14 @@ class AgonTrainer(ResumableTrainer):
 
     def _sample_pairs(self, metrics: dict, sample_batch_size: int) -> KVBatchMeta:
         self.on_sample_begin()
-        with self._failures_counted(sample_batch_size * self.config.actor_rollout_ref.rollout.n, metrics):
-            batch, off_policy_metrics = self.replay_buffer.sample(
-                global_steps=self.global_steps, partition_id="train", batch_size=sample_batch_size
-            )
+        try:
+            with self._failures_counted(sample_batch_size * self.config.actor_rollout_ref.rollout.n, metrics):
+                batch, off_policy_metrics = self.replay_buffer.sample(
+                    global_steps=self.global_steps, partition_id="train", batch_size=sample_batch_size
+                )
+        except PairsFailed:
+            self._rescue()
+            raise
         metrics.update(off_policy_metrics)
         self.on_sample_end()
         return batch
@@ -170,7 +171,7 @@ class AgonTrainer(ResumableTrainer):
         """Stop if more of these pairs failed than may: a judge or an engine that is down is not a wrong answer."""
         try:
             yield
-        except (RuntimeError, ray.exceptions.RayError) as error:  # no pair at all, or a worker is gone
+        except (RuntimeError, ValueError, ray.exceptions.RayError) as error:  # no pair at all, or a process is gone
             raise PairsFailed(self.global_steps, _why(self._reasons() or [str(error)], pairs)) from error
         failures = self.agent_loop_manager.take_failures()
         metrics["pair/failed"], metrics["pair/failed_share"] = len(failures), len(failures) / pairs
@@ -189,7 +190,7 @@ class AgonTrainer(ResumableTrainer):
         pairs = [pair_of(extra) for extra in extras]
         measured = {**pair_metrics(pairs), **health_metrics(pairs)}
         metrics.update(measured)
-        metrics["pair/overlap"] = _overlap(extras)
+        metrics["pair/overlap"] = overlap(extras)
         streams = []
         for index, (name, adapter) in enumerate(zip(STREAMS, who, strict=True)):
             metrics.update({f"{adapter}/{k}": v for k, v in measured.items() if k.startswith(f"{name}/")})
@@ -198,8 +199,8 @@ class AgonTrainer(ResumableTrainer):
             alive = live_groups(rewards, [pair.group for pair in taught])
             rows = [i for i, key in enumerate(batch.keys) if key.endswith(f"_{index}")]
             is_live = {i: batch.keys[i].rsplit("_", 2)[0] in alive for i in rows}
-            live = _select(batch, [i for i in rows if is_live[i]])
-            dead = _select(batch, [i for i in rows if not is_live[i]])
+            live = select(batch, [i for i in rows if is_live[i]])
+            dead = select(batch, [i for i in rows if not is_live[i]])
             streams.append(Stream(name, adapter, live, dead))
         return streams
 
@@ -222,24 +223,43 @@ class AgonTrainer(ResumableTrainer):
 
     def _stop_if_alarmed(self) -> None:
         if self._stopping:
-            self.global_steps -= 1  # the step that is over
-            if self.saved_step != self.global_steps:
-                self._save_checkpoint()
+            self.checkpoint_manager.sleep_replicas()  # as in any other save
+            self._save_step_before()
             raise StoppedByAlarm(
                 f"stopped after step {self.global_steps}, which is saved: {' '.join(self._stopping)} The same command "
                 "goes on from there; agon.alarms.stop says which alarms stop a run"
             )
 
+    def _save_step_before(self) -> None:
+        """The state between two steps, whatever of the next one has begun: problems that were drawn are not lost."""
+        self.global_steps -= 1
+        if self.global_steps > 0 and self.saved_step != self.global_steps:
+            self._between_steps = True
+            self._save_checkpoint()
+
+    def _rescue(self) -> None:
+        """Save what was learned before a step in which the pairs failed, if the run saves at all."""
+        if self.config.trainer.save_freq > 0:
+            try:
+                self._save_step_before()
+            except (CheckpointError, ray.exceptions.RayError) as error:
+                logger.warning("agon-verl: what was learned since the last save is lost: %s", error)
+
+    @property
+    def data_state(self) -> Any:
+        return self._data_before if self._between_steps else super().data_state
+
     def carried(self) -> dict[str, Any]:
-        return {"trends": self.trends.state(), "alarms": self.alarms.state()}
+        return {**super().carried(), "trends": self.trends.state(), "alarms": self.alarms.state()}
 
     def carry(self, state: dict[str, Any]) -> None:
+        super().carry(state)
         self.trends = Trends.from_state(state["trends"])
         self.alarms = Alarms.from_state(self.game.alarms, state["alarms"])
 
     def _train_stream(self, stream: Stream, metrics: dict) -> KVBatchMeta:
         """Advantages within each group, then the update of the stream's own adapter. Returns all its rows."""
-        _no_advantage(stream.dead)
+        no_advantage(stream.dead)
         if not stream.live.keys:
             rates = self.actor_rollout_wg.skip_update(stream.adapter)
             metrics[f"{stream.adapter}/actor/lr"] = rates[0]
@@ -257,7 +277,7 @@ class AgonTrainer(ResumableTrainer):
             with marked_timer("update_actor", self.timing_raw):
                 batch = self._update_actor(batch, metrics=own)  # 10
         metrics.update({f"{stream.adapter}/{k}": v for k, v in own.items()})
-        return _concat([batch, stream.dead])
+        return concat([batch, stream.dead])
 
     @contextmanager
     def _settings_of(self, stream: Stream) -> Iterator[None]:
@@ -285,7 +305,7 @@ class AgonTrainer(ResumableTrainer):
     def _balance_batch(self, batch: KVBatchMeta, metrics: dict, **kwargs: Any) -> KVBatchMeta:
         """Rows in order of length, for a micro-batch is padded to its longest row. Several mini-batches stay mixed."""
         if self._mini_batches == 1:
-            batch = _select(batch, sorted(range(len(batch.keys)), key=lambda row: batch.tags[row]["seq_len"]))
+            batch = select(batch, sorted(range(len(batch.keys)), key=lambda row: batch.tags[row]["seq_len"]))
         return super()._balance_batch(batch, metrics, **kwargs)
 
     def _update_actor(self, batch: KVBatchMeta, metrics: dict) -> KVBatchMeta:
@@ -305,37 +325,9 @@ class AgonTrainer(ResumableTrainer):
 
     def _log_rollout_data(self, batch: KVBatchMeta, timing_raw: dict, rollout_data_dir: str) -> None:
         """`trainer.rollout_data_dir`: one line a pair, with what the challenger saw, not verl's one line a row."""
-        keys = sorted(key for key in batch.keys if key.endswith("_1"))
-        keys = [key for challenge in keys for key in (f"{challenge[:-1]}0", challenge)]
-        data = tq.kv_batch_get(
-            keys=keys,
-            partition_id=batch.partition_id,
-            select_fields=["prompts", "responses", "extra_fields", "reward_model", ADAPTER],
-        )
-        texts = {
-            field: [self.tokenizer.decode(ids, skip_special_tokens=True) for ids in data[field].unbind()]
-            for field in ("prompts", "responses")
-        }
-        extras, adapters, gold = list(data["extra_fields"]), list(data[ADAPTER]), list(data["reward_model"])
-        records = [
-            {
-                "uid": keys[b].rsplit("_", 2)[0],
-                "step": self.global_steps,
-                "drafter": adapters[a],
-                "challenger": adapters[b],
-                "problem": texts["prompts"][a],
-                "ground_truth": gold[b]["ground_truth"],
-                "draft": texts["responses"][a],
-                "attempt": extras[b]["attempt"],
-                "challenge": texts["responses"][b],
-                "pair": extras[b]["pair"],
-                "draft_span": extras[b]["draft_span"],
-                "challenge_span": extras[b]["span"],
-            }
-            for a, b in zip(range(0, len(keys), 2), range(1, len(keys), 2), strict=True)
-        ]
+        records = pair_records(batch, self.tokenizer, self.global_steps)
         path = Path(rollout_data_dir) / f"{self.global_steps}.jsonl"
-        self._dump_futures.append(self._dump_executor.submit(_write_jsonl, path, records))
+        self._dump_futures.append(self._dump_executor.submit(write_jsonl, path, records))
 
     def _validate(self) -> dict[str, float]:
         """The cascade in both directions. Its first stage is each adapter alone, on the plain prompt."""
@@ -347,7 +339,7 @@ class AgonTrainer(ResumableTrainer):
                 metrics.update(super()._validate())
         shared = sorted(self._alone["A"].keys() & self._alone["B"].keys())
         metrics.update(validation_health(*([self._alone[adapter][p] for p in shared] for adapter in ADAPTERS)))
-        self.remember(metrics)
+        self.remember({**metrics, "val-step": self.global_steps})
         return metrics
 
     def _dump_generations(self, *, dump_path: str, **kwargs: Any) -> None:
@@ -368,12 +360,13 @@ class AgonTrainer(ResumableTrainer):
         cascade = dict(reward_extra_infos_dict)
         right, problems = cascade.pop("draft_acc"), cascade.pop(PROBLEM)
         self._alone[drafter] = _mean_by(problems, right)
+        direction = f"{drafter}_to_{challenger}"
         alone = {"reward": right, "acc": right}
-        metrics: dict[str, float] = {}
-        for label, values in ((f"{drafter}_to_{challenger}", cascade), (f"{drafter}_alone", alone)):
-            counts = {(f"{source}/{label}", uid): n for (source, uid), n in (expected_acc_counts or {}).items()}
+        exchange = cascade_health(right, cascade["acc"])
+        metrics = {f"health/val/{direction}/{name}": value for name, value in exchange.items()}
+        for label, values in ((direction, cascade), (f"{drafter}_alone", alone)):
             sources = [f"{source}/{label}" for source in data_sources]
-            metrics.update(super()._val_metrics_update(sources, sample_uids, values, [], expected_acc_counts=counts))
+            metrics.update(super()._val_metrics_update(sources, sample_uids, values, []))
         return metrics
 
 
@@ -388,42 +381,8 @@ def _why(failures: Sequence[str], pairs: int) -> str:
     return f"{len(failures)} or more of {pairs} pairs failed ({reasons})"
 
 
-def _overlap(extras: Sequence[dict[str, Any]]) -> float:
-    """The share of challenges begun before the step's last draft ended; a barrier between the stages makes it 0."""
-    last_draft = max(extra["draft_span"][1] for extra in extras)
-    return sum(extra["span"][0] < last_draft for extra in extras) / len(extras)
-
-
 def _mean_by(names: Sequence[str], values: Sequence[float]) -> dict[str, float]:
     found: dict[str, list[float]] = {}
     for name, value in zip(names, values, strict=True):
         found.setdefault(name, []).append(value)
     return {name: sum(values) / len(values) for name, values in found.items()}
-
-
-def _select(batch: KVBatchMeta, rows: Sequence[int]) -> KVBatchMeta:
-    return KVBatchMeta(
-        partition_id=batch.partition_id, keys=[batch.keys[i] for i in rows], tags=[batch.tags[i] for i in rows]
-    )
-
-
-def _concat(batches: Sequence[KVBatchMeta]) -> KVBatchMeta:
-    return KVBatchMeta(
-        partition_id=batches[0].partition_id,
-        keys=[key for batch in batches for key in batch.keys],
-        tags=[tag for batch in batches for tag in batch.tags],
-    )
-
-
-def _no_advantage(batch: KVBatchMeta) -> None:
-    """Zeros where verl's metrics look for the advantages of every row."""
-    if not batch.keys:
-        return
-    zeros = torch.nested.as_nested_tensor([torch.zeros(tag["response_len"]) for tag in batch.tags], layout=torch.jagged)
-    fields = TensorDict({"advantages": zeros, "returns": zeros.clone()}, batch_size=len(batch.keys))
-    tq.kv_batch_put(keys=batch.keys, partition_id=batch.partition_id, fields=fields)
-
-
-def _write_jsonl(path: Path, records: Sequence[dict[str, Any]]) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text("".join(json.dumps(record, ensure_ascii=False, default=str) + "\n" for record in records))

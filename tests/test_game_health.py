@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agon_verl.game.health import COPIED, Trends, health_metrics, validation_health
+from agon_verl.game.health import COPIED, Trends, cascade_health, health_metrics, validation_health
 from tests.test_game_statistics import PAIRS, pair
 
 
@@ -201,3 +201,9 @@ def test_a_resumed_run_goes_on_exactly():
         after = Trends.from_state(json.loads(json.dumps(before.state())))
         assert [after.update(step) for step in steps[cut:]] == expected[cut:]
         assert after.state() == whole.state()
+
+
+def test_conversion_and_damage_of_a_cascade_by_hand() -> None:
+    assert cascade_health([0, 0, 0, 1, 1], [1, 0, 0, 0, 1]) == {"conversion": 1 / 3, "damage": 1 / 2}
+    assert cascade_health([1, 1], [1, 1]) == {"damage": 0.0}
+    assert cascade_health([], []) == {}

@@ -109,13 +109,18 @@ class Alarms:
         return [Alarm(watch, metric, value, limit, beyond, watch.name in self._config.stop)] if sounds else []
 
     def state(self) -> dict[str, Any]:
-        """Plain values for a checkpoint. Limits and patience are not among them: a resumed run may change them."""
+        """Plain values for a checkpoint. Limits and patience are not among them: a resumed run may change them.
+
+        An alarm that stops runs sounds again after a resume, if it still has reason to.
+        """
         return {key: asdict(followed) for key, followed in self._followed.items()}
 
     @classmethod
     def from_state(cls, config: AlarmConfig, state: Mapping[str, Any]) -> "Alarms":
         followed = {
-            key: Followed(Average(**saved["average"]), saved["beyond"], saved["sounded"])
+            key: Followed(
+                Average(**saved["average"]), saved["beyond"], saved["sounded"] and key.split()[0] not in config.stop
+            )
             for key, saved in state.items()
         }
         return cls(config, followed)

@@ -66,6 +66,16 @@ def validation_health(a_right: Sequence[bool | float], b_right: Sequence[bool | 
     return {f"health/val/{name}": value for name, value in known(metrics).items()}
 
 
+def cascade_health(draft_right: Sequence[float], final_right: Sequence[float]) -> dict[str, float]:
+    """Conversion and damage of one direction's cascades; what has no case is left out."""
+    stages = [(draft >= 1.0, final >= 1.0) for draft, final in zip(draft_right, final_right, strict=True)]
+    metrics = {
+        "conversion": mean([final for draft, final in stages if not draft]),
+        "damage": mean([not final for draft, final in stages if draft]),
+    }
+    return known(metrics)
+
+
 def _errors(a_wrong: Sequence[bool], b_wrong: Sequence[bool]) -> dict[str, float | None]:
     e_a, e_b = sum(a_wrong) / len(a_wrong), sum(b_wrong) / len(b_wrong)
     overlap = sum(a and b for a, b in zip(a_wrong, b_wrong, strict=True)) / len(a_wrong)

@@ -23,6 +23,7 @@ from verl.utils import tensordict_utils as tu
 from agon_verl.config import AgonConfig
 from agon_verl.game import transcript
 from agon_verl.game.copying import copied_share
+from agon_verl.game.health import COPIED
 from agon_verl.game.prompts import challenge_messages
 from agon_verl.game.rewards import Outcome, challenge_reward, standalone_reward
 from agon_verl.game.roles import ADAPTERS, Roles
@@ -186,6 +187,7 @@ class AgonAgentLoopWorker(AgentLoopWorkerTQ.__ray_metadata__.modified_class):
         reward = challenge_reward(
             game.reward, b, a, format_weight=game.format_weight, tiebreak_weight=game.tiebreak_weight
         )
+        attempt = challenge.extra_fields["attempt"]
         _keep(draft, draft_reward, {})
         _keep(
             challenge,
@@ -195,10 +197,11 @@ class AgonAgentLoopWorker(AgentLoopWorkerTQ.__ray_metadata__.modified_class):
                 "draft_acc": a.correct,
                 "converted": b.correct * (1 - a.correct),
                 "damaged": (1 - b.correct) * a.correct,
+                "copied": float(challenge.extra_fields["copied"] >= COPIED),
+                "leaked": float(attempt["leaked"]),
                 PROBLEM: _digest(kwargs["raw_prompt"]),
             },
         )
-        attempt = challenge.extra_fields["attempt"]
         pair = Pair(
             group=kwargs["uid"],
             draft=a,

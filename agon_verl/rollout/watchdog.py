@@ -2,7 +2,8 @@
 
 A call that waits for a process which has died since may wait for ever: vLLM answers no call that its engine died over,
 and a trainer that hands weights to it waits at a socket. So a thread asks all of them every few seconds whether they
-are there. If one is not, it notes why, and kills the training processes, which frees whatever waits.
+are there. If one is not, it notes why, and waits a while for the trainer to notice; a trainer that does not is itself
+waiting, so all that it may wait for is killed.
 """
 
 import threading
@@ -14,14 +15,16 @@ import ray
 
 SECONDS = 5.0
 PATIENCE = 120.0  # for an answer from a process that is busy, not dead
+NOTICE = 20.0
 
 
 class Watchdog(threading.Thread):
     def __init__(self, watched: Sequence[Any], workers: Sequence[Any]) -> None:
         """`watched`: actors with a method `ping` that raises where they are of no more use; `workers`: the trainers."""
         super().__init__(name="agon-watchdog", daemon=True)
-        self.watched, self.workers = watched, workers
+        self.watched, self.workers = list(watched), workers
         self.reason: str | None = None
+        self._noticed = threading.Event()
 
     def run(self) -> None:
         while self.reason is None:
@@ -32,11 +35,13 @@ class Watchdog(threading.Thread):
                 continue
             except ray.exceptions.RayError as error:
                 self.reason = in_words(error)
-        for worker in self.workers:
-            ray.kill(worker)
+        if not self._noticed.wait(NOTICE):
+            for actor in (*self.workers, *self.watched):
+                ray.kill(actor)
 
     def check(self) -> None:
         if self.reason is not None:
+            self._noticed.set()
             raise RuntimeError(self.reason)
 
 

@@ -19,10 +19,12 @@ def _register(_: object) -> None:
     import transfer_queue as tq
     from tensordict import NonTensorData, NonTensorStack, TensorDict
     from verl.trainer.ppo.v1 import register_trainer
+    from verl.utils.checkpoint.checkpoint_manager import BaseCheckpointManager
 
     from agon_verl import checkpoint
+    from agon_verl.batches import concat, select
     from agon_verl.game.roles import ADAPTERS
-    from agon_verl.trainer import AgonTrainer, Stream, _concat, _select
+    from agon_verl.trainer import AgonTrainer, Stream
     from agon_verl.wire import ADAPTER
 
     def label(batch, adapter: str) -> None:
@@ -36,6 +38,8 @@ def _register(_: object) -> None:
             super().on_init_end()
             if folder := os.environ.get("PROBE_STATE"):
                 self.actor_rollout_wg.save_checkpoint(folder)
+                carried = {"rng": BaseCheckpointManager.get_rng_state(), "carried": self.carried()}
+                torch.save(carried, Path(folder, "trainer.pt"))  # first: asking a data loader draws a number
                 torch.save(self.train_dataloader.state_dict(), Path(folder, "data.pt"))
 
         def _save_checkpoint(self):
@@ -46,8 +50,8 @@ def _register(_: object) -> None:
         def _streams(self, batch, who, metrics):
             draft, challenge = super()._streams(batch, who, metrics)
             if self.global_steps == int(os.environ.get("PROBE_DEAD_STEP", -1)):
-                nothing = _select(challenge.live, [])
-                challenge = Stream("challenge", challenge.adapter, nothing, _concat([challenge.live, challenge.dead]))
+                nothing = select(challenge.live, [])
+                challenge = Stream("challenge", challenge.adapter, nothing, concat([challenge.live, challenge.dead]))
             return [draft, challenge]
 
         def _train_stream(self, stream, metrics):
@@ -69,7 +73,7 @@ def _register(_: object) -> None:
             """The gap between rollout and training as it would be if these rows came from `adapter`."""
             metrics: dict = {}
             label(stream.live, adapter)
-            self._compute_old_log_prob(_select(stream.live, range(len(stream.live.keys))), metrics=metrics)
+            self._compute_old_log_prob(select(stream.live, range(len(stream.live.keys))), metrics=metrics)
             label(stream.live, stream.adapter)
             return {"rollout_probs_diff_mean": metrics["training/rollout_probs_diff_mean"]}
 

@@ -9,6 +9,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -50,27 +51,31 @@ def main_ppo(
     `meanwhile` runs in a thread and is given the environment variable that marks the run's processes.
     """
     folder.mkdir(parents=True, exist_ok=True)
+    with ray_environment(folder / "metrics.jsonl", env) as (environment, mark), (folder / "log").open("w") as log:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "verl.trainer.main_ppo", *overrides],
+            cwd=folder,
+            env=environment,
+            stdout=log,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+        if meanwhile is not None:
+            threading.Thread(target=meanwhile, args=(mark,), daemon=True).start()
+        try:
+            returncode = process.wait(timeout=TIME_LIMIT)
+        finally:
+            kill_marked(mark)
+    return Run(folder, returncode, (folder / "log").read_text())
+
+
+@contextmanager
+def ray_environment(metrics: Path, more: dict[str, str] | None = None) -> Iterator[tuple[dict[str, str], str]]:
+    """The environment of a run, and the variable in it that marks the run's processes."""
     # Ray's sockets live below this path, and a socket's path may have no more than 107 characters.
-    with tempfile.TemporaryDirectory(prefix="agon", dir="/tmp") as ray_dir:
-        environment = {
-            **os.environ,
-            "RAY_TMPDIR": ray_dir,
-            "VERL_FILE_LOGGER_PATH": str(folder / "metrics.jsonl"),
-            "PYTHONPATH": str(ROOT),
-            **(env or {}),
-        }
-        command = [sys.executable, "-m", "verl.trainer.main_ppo", *overrides]
-        with (folder / "log").open("w") as log:
-            process = subprocess.Popen(
-                command, cwd=folder, env=environment, stdout=log, stderr=subprocess.STDOUT, start_new_session=True
-            )
-            if meanwhile is not None:
-                threading.Thread(target=meanwhile, args=(f"RAY_TMPDIR={ray_dir}",), daemon=True).start()
-            try:
-                returncode = process.wait(timeout=TIME_LIMIT)
-            finally:
-                kill_marked(f"RAY_TMPDIR={ray_dir}")
-        return Run(folder, returncode, (folder / "log").read_text())
+    with tempfile.TemporaryDirectory(prefix="agon", dir="/tmp", ignore_cleanup_errors=True) as ray_dir:
+        run = {"RAY_TMPDIR": ray_dir, "VERL_FILE_LOGGER_PATH": str(metrics), "PYTHONPATH": str(ROOT)}
+        yield {**os.environ, **run, **(more or {})}, f"RAY_TMPDIR={ray_dir}"
 
 
 def marked(variable: str) -> Iterator[Path]:

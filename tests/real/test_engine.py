@@ -14,7 +14,11 @@ from verl.utils import tensordict_utils as tu
 from verl.utils.config import omega_conf_to_dataclass
 from verl.workers.utils.losses import ppo_loss
 
+from agon_verl import self_check
+from agon_verl.checkpoint import CheckpointError
 from agon_verl.engine import PairEngine, adapter_of
+from agon_verl.self_check import Gaps, Sample
+from agon_verl.tensors import adapter_distance, adapter_parameters, save
 from agon_verl.wire import ADAPTER
 from tests.recipes import composed
 
@@ -177,13 +181,186 @@ def test_both_adapters_travel_in_one_transfer(tiny: Path) -> None:
     assert config["r"] == 16
 
 
-def test_a_checkpoint_restores_adapters_moments_and_schedules(tiny: Path, tmp_path: Path) -> None:
-    engine, loss = make_engine(tiny)
+def trained(tiny: Path, *overrides: str) -> PairEngine:
+    engine, loss = make_engine(tiny, *overrides)
     for seed, adapter in enumerate("ABA"):
         update(engine, loss, batch(adapter, rows=4, seed=seed))
         engine.lr_scheduler_step()
+    return engine
+
+
+def test_a_checkpoint_restores_adapters_moments_and_schedules(tiny: Path, tmp_path: Path) -> None:
+    engine = trained(tiny)
+    engine.save_checkpoint(str(tmp_path))
+    restored, loss = make_engine(tiny, "agon.seed=9")
+    restored.load_checkpoint(str(tmp_path))
+    assert differing(snapshot(engine), snapshot(restored)) == set()
+    assert [s.last_epoch for s in restored.lr_schedulers.values()] == [2, 1]
+    groups = [[{**o.state_dict()["param_groups"][0]} for o in e.optimizers.values()] for e in (engine, restored)]
+    assert groups[0] == groups[1]
+    assert [s.get_last_lr() for s in engine.lr_schedulers.values()] == [
+        s.get_last_lr() for s in restored.lr_schedulers.values()
+    ]
+    for each in (engine, restored):  # and they go on alike
+        update(each, loss, batch("B", rows=4, seed=7))
+    assert differing(snapshot(engine), snapshot(restored)) == set()
+
+
+def test_a_resumed_run_takes_its_rates_from_its_own_config(tiny: Path, tmp_path: Path) -> None:
+    """The remedy of several alarms is a lower learning rate, and a finished run may be made longer."""
+    trained(tiny, "actor_rollout_ref.actor.optim.lr=0.5").save_checkpoint(str(tmp_path))
+    slower, _ = make_engine(tiny, "actor_rollout_ref.actor.optim.lr=0.05", "agon.lr.B=0.001")
+    slower.load_checkpoint(str(tmp_path))
+    # Ten steps, one of warm-up: update 2 of A gets 8/9 of the peak, update 1 of B all of it.
+    assert slower.optimizers["A"].param_groups[0]["lr"] == pytest.approx(0.05 * 8 / 9)
+    assert slower.optimizers["B"].param_groups[0]["lr"] == pytest.approx(0.001)
+    slower.activate("A")
+    assert slower.lr_scheduler_step() == pytest.approx(0.05 * 7 / 9)
+
+
+def test_snapshots_may_be_switched_on_and_off_on_resume(tiny: Path, tmp_path: Path) -> None:
+    on, off = "agon.opponent.share=0.5", "agon.opponent.share=0.0"
+    for before, after, served in ((off, on, {"A", "B", "A_past", "B_past"}), (on, off, {"A", "B"})):
+        folder = tmp_path / after
+        engine = trained(tiny, before)
+        engine.save_checkpoint(str(folder))
+        resumed, _ = make_engine(tiny, after)
+        resumed.load_checkpoint(str(folder))
+        synced = dict(resumed.get_per_tensor_param(base_sync_done=True)[0])
+        assert {name.split(":")[0] for name in synced} == served
+        if after == on:  # they begin with the adapters as they are
+            assert all(torch.equal(synced[f"A_past:{n}"], t) for n, t in engine.adapter_tensors("A").items())
+
+
+def test_a_checkpoint_without_any_update_loads(tiny: Path, tmp_path: Path) -> None:
+    engine, _ = make_engine(tiny)
     engine.save_checkpoint(str(tmp_path))
     restored, _ = make_engine(tiny, "agon.seed=9")
     restored.load_checkpoint(str(tmp_path))
     assert differing(snapshot(engine), snapshot(restored)) == set()
-    assert [s.last_epoch for s in restored.lr_schedulers.values()] == [2, 1]
+
+
+def test_adapters_start_from_those_given(tiny: Path, tmp_path: Path) -> None:
+    engine = trained(tiny)
+    engine.save_checkpoint(str(tmp_path))
+    swapped, _ = make_engine(tiny, f"agon.init.A={tmp_path / 'B'}", f"agon.init.B={tmp_path / 'A'}")
+    assert all(torch.equal(t, swapped.adapter_tensors("B")[n]) for n, t in engine.adapter_tensors("A").items())
+    assert all(torch.equal(t, swapped.adapter_tensors("A")[n]) for n, t in engine.adapter_tensors("B").items())
+    one, _ = make_engine(tiny, f"agon.init.B={tmp_path / 'A'}")
+    assert all(not t.any() for n, t in one.adapter_tensors("A").items() if "lora_B" in n)  # A is fresh
+
+
+def test_an_adapter_of_other_modules_is_refused_with_their_names(tiny: Path, tmp_path: Path) -> None:
+    engine, _ = make_engine(tiny)
+    engine.save_checkpoint(str(tmp_path))
+    with pytest.raises(CheckpointError, match=r"it has .*down_proj.* target_modules leave out"):
+        make_engine(tiny, f"agon.init.A={tmp_path / 'A'}", "actor_rollout_ref.model.target_modules=[q_proj]")
+    with pytest.raises(CheckpointError, match=r"is \(16, 64\) there and \(8, 64\) here"):
+        make_engine(tiny, f"agon.init.A={tmp_path / 'A'}", "actor_rollout_ref.model.lora_rank=8")
+
+
+def test_each_adapter_may_have_its_own_rate(tiny: Path) -> None:
+    engine, _ = make_engine(tiny, "agon.lr.B=0.25", "actor_rollout_ref.actor.optim.lr=0.5")
+    rates = {adapter: optimizer.param_groups[0]["initial_lr"] for adapter, optimizer in engine.optimizers.items()}
+    assert rates == {"A": 0.5, "B": 0.25}
+
+
+def test_a_snapshot_is_read_when_the_next_one_is_taken(tiny: Path, tmp_path: Path) -> None:
+    engine, loss = make_engine(tiny, "agon.opponent.share=0.5")
+    states = [engine.adapter_tensors("A")]
+    assert engine.past["A"].keys() == states[0].keys()
+    for seed in range(2):
+        update(engine, loss, batch("A", rows=4, seed=seed))
+        engine.take_snapshot()
+        states.append(engine.adapter_tensors("A"))
+        assert all(torch.equal(engine.past["A"][name], t) for name, t in states[seed].items())
+    served = {name.split(":")[0] for name, _ in engine.get_per_tensor_param(base_sync_done=True)[0]}
+    assert served == {"A", "B", "A_past", "B_past"}
+    engine.save_checkpoint(str(tmp_path))
+    restored, _ = make_engine(tiny, "agon.opponent.share=0.5")
+    restored.load_checkpoint(str(tmp_path))
+    restored.take_snapshot()
+    assert all(torch.equal(restored.past["A"][name], t) for name, t in states[2].items())
+
+
+def test_the_distance_is_that_of_the_changes_to_the_base(tiny: Path) -> None:
+    engine = trained(tiny)
+    engine.get_per_tensor_param(base_sync_done=True)
+    a, b = (engine.adapter_tensors(adapter) for adapter in "AB")
+
+    def change(tensors: dict[str, torch.Tensor]) -> torch.Tensor:
+        downs = [name for name in tensors if "lora_A" in name]
+        return torch.cat([(tensors[n.replace("lora_A", "lora_B")] @ tensors[n]).flatten() for n in downs]).double()
+
+    by_hand = (change(a) - change(b)).norm() / (change(a).norm() + change(b).norm())
+    assert engine.distance == pytest.approx(by_hand.item(), rel=1e-5)
+    assert 0 < engine.distance < 1
+    assert adapter_distance(a, a) == pytest.approx(0, abs=1e-6)
+    fresh = {name: torch.zeros_like(t) if "lora_B" in name else t for name, t in a.items()}
+    assert adapter_distance(fresh, b) == pytest.approx(1)  # one has not changed anything yet
+    assert adapter_distance(fresh, fresh) == 0
+
+
+def test_the_self_check_passes_and_leaves_no_trace(tiny: Path) -> None:
+    engine = trained(tiny)
+    before, schedules = snapshot(engine), [s.state_dict() for s in engine.lr_schedulers.values()]
+    loss = make_engine(tiny)[1]
+    assert self_check.isolation(engine, lambda data: update(engine, loss, data), list(range(5, 40))) == []
+    assert differing(before, snapshot(engine)) == set()
+    assert [s.state_dict() for s in engine.lr_schedulers.values()] == schedules
+
+
+def test_the_self_check_passes_where_the_rate_is_zero(tiny: Path) -> None:
+    """As at the first step of a warm-up, or after the last step of a run."""
+    engine, loss = make_engine(tiny, "actor_rollout_ref.actor.optim.lr=0")
+    before = snapshot(engine)
+    assert self_check.isolation(engine, lambda data: update(engine, loss, data), list(range(5, 40))) == []
+    assert differing(before, snapshot(engine)) == set()
+    assert [o.param_groups[0]["lr"] for o in engine.optimizers.values()] == [0, 0]
+
+
+def test_the_self_check_names_an_update_that_reaches_the_other_adapter(tiny: Path) -> None:
+    engine, loss = make_engine(tiny)
+
+    def leaky(data: TensorDict) -> None:
+        update(engine, loss, data)
+        if adapter_of(data) == "A":
+            adapter_parameters(engine.module, "B").popitem()[1].data.add_(1e-3)
+
+    (found,) = self_check.isolation(engine, leaky, list(range(5, 40)))
+    assert found == "an update of adapter A changed ['A', 'B', 'adam.A']"
+
+
+def test_the_self_check_tells_own_from_swapped_log_probs() -> None:
+    def sample(adapter: str, log_prob: float) -> Sample:
+        return Sample(adapter, [1, 2], [3, 4], [log_prob] * 2)
+
+    def wrong(samples: list[Sample], trained: dict[str, list[list[float]]]) -> list[str]:
+        return Gaps.between(samples, trained).wrong()
+
+    samples = [sample("A", -1.0), sample("B", -2.0)]
+    good = {"A": [[-1.0] * 2, [-1.5] * 2], "B": [[-2.5] * 2, [-2.0] * 2]}
+    assert wrong(samples, good) == []
+    found = wrong(samples, {"A": good["B"], "B": good["A"]})
+    assert len(found) == 2 and "adapter A differs from the trainer's A by 0.29" in found[0]
+    one_slot = [sample("A", -1.0), sample("B", -1.5)]  # B's slot serves A
+    assert "adapter B" in wrong(one_slot, good)[0]
+
+
+def test_marks_are_loud_and_undone(tiny: Path) -> None:
+    engine = trained(tiny)
+    before = snapshot(engine)
+    with self_check.undone(engine):
+        self_check.mark(engine)
+        as_a, as_b = (log_probs(engine, batch(adapter, rows=3)) for adapter in "AB")
+        assert (as_a - as_b).abs().mean() > 0.05
+    assert differing(before, snapshot(engine)) == set()
+
+
+def test_a_full_disk_is_called_that(tiny: Path, tmp_path: Path) -> None:
+    with pytest.raises(OSError, match="No space left on device"):
+        save(torch.zeros(100_000), Path("/dev/full"))
+    engine, _ = make_engine(tiny)
+    (tmp_path / "rng_0.pt").symlink_to("/dev/full")
+    with pytest.raises(CheckpointError, match="rank 0: .*No space left on device"):
+        engine.save_checkpoint(str(tmp_path))

@@ -2,7 +2,7 @@
 
 Three runs. The first is killed inside the save of step 7. The second goes back to step 3, the end of an epoch, and must
 be in the state of that save and see the problems that the first saw; in its step 7 vLLM is killed. The third goes on
-where the first was killed, with one adapter frozen; in its step 8 the judge hangs.
+where the first was killed, with one adapter frozen and no save due; in its step 8 the judge hangs.
 """
 
 import time
@@ -95,6 +95,7 @@ def continued(killed: Run, settings: list[str], tmp_path_factory: pytest.TempPat
         f"trainer.default_local_dir={killed.folder / 'run'}",
         f"trainer.rollout_data_dir={folder / 'pairs'}",
         "agon.frozen=[B]",
+        "trainer.save_freq=100",
     ]
     state = {"PROBE_STATE": str(folder / "state"), "PROBE_LOG": str(folder / "probe.jsonl")}
     run = main_ppo(folder, *settings, *places, env=environment(folder, **state), meanwhile=meanwhile)
@@ -136,6 +137,9 @@ def assert_state(found: Path, saved: Path) -> None:
         ours, theirs = (torch.load(f / name, weights_only=False) for f in (found, saved / "actor"))
         assert same(ours, theirs), name
     assert same(*(torch.load(f / "data.pt", weights_only=False) for f in (found, saved)))
+    ours, theirs = (torch.load(f / "trainer.pt", weights_only=False) for f in (found, saved))
+    assert ours["carried"]["trends"] and same(ours["carried"], theirs["carried"])
+    assert same(ours["rng"], theirs["rng"])
 
 
 def test_a_run_killed_inside_a_save_leaves_the_save_before(killed: Run, continued: Run) -> None:
@@ -193,6 +197,15 @@ def test_a_hung_judge_ends_the_run_with_the_reason(continued: Run) -> None:
     assert continued.returncode != 0
     assert "a reward took longer than agon.reward_timeout=10" in continued.output
     assert seconds(continued, "hung_at") < 120
+
+
+def test_what_was_learned_before_a_failure_is_saved(killed: Run, continued: Run) -> None:
+    """Step 7 was not due to be saved, and the problems of step 8 were drawn when the judge hung."""
+    root = killed.folder / "run"
+    assert checkpoint.complete(root)[-1] == KILLED
+    position = torch.load(root / f"global_step_{KILLED}" / "data.pt", weights_only=False)
+    assert position["_num_yielded"] == KILLED % EPOCH == 1
+    assert len(continued.steps) == 1
 
 
 def test_a_frozen_adapter_plays_and_does_not_learn(continued: Run) -> None:

@@ -1,10 +1,14 @@
-"""A run on two data-parallel ranks with two vLLM replicas, and with the options that the first run leaves off."""
+"""A run on two data-parallel ranks with two vLLM replicas, and with the options that the first run leaves off.
+
+An alarm stops it after its second step: the limit of `distance` is one that nothing can keep.
+"""
 
 from pathlib import Path
 
 import pytest
 
-from tests.real.runs import Run, main_ppo, read_jsonl, succeeded
+from agon_verl import checkpoint
+from tests.real.runs import Run, main_ppo, read_jsonl
 from tests.real.test_pair_run import PROMPTS, N, changed, sizes
 
 pytestmark = pytest.mark.real
@@ -19,7 +23,10 @@ def run(tiny: Path, tmp_path_factory: pytest.TempPathFactory) -> Run:
         "trainer.v1.trainer_mode=agon_probe",
         "trainer.n_gpus_per_node=2",
         "ray_kwargs.ray_init.num_gpus=2",
-        "trainer.total_training_steps=2",
+        "trainer.total_training_steps=10",
+        "agon.alarms.patience=2",
+        "+agon.alarms.limits.distance=1.5",
+        "agon.alarms.stop=[distance]",
         "trainer.val_before_train=false",
         f"trainer.default_local_dir={folder / 'checkpoints'}",
         f"trainer.rollout_data_dir={folder / 'pairs'}",
@@ -33,7 +40,22 @@ def run(tiny: Path, tmp_path_factory: pytest.TempPathFactory) -> Run:
         "actor_rollout_ref.actor.loss_agg_mode=seq-mean-token-mean",
     ]
     probe = {"VERL_USE_EXTERNAL_MODULES": "tests.real.probe", "PROBE_LOG": str(folder / "probe.jsonl")}
-    return succeeded(main_ppo(folder, *overrides, env=probe))
+    return main_ppo(folder, *overrides, env=probe)
+
+
+def test_an_alarm_stops_the_run_with_a_checkpoint_and_says_what_to_try(run: Run) -> None:
+    assert run.returncode != 0 and len(run.steps) == 2
+    assert [step["health/alarms"] for step in run.steps] == [0, 1]
+    assert "stopped after step 2, which is saved: alarm distance: health/distance = " in run.output
+    assert "below 1.5, for 2 updates in a row" in run.output and "Try: " in run.output
+    assert checkpoint.complete(run.folder / "checkpoints") == [2]
+    assert len(list((run.folder / "checkpoints" / "global_step_2" / "actor").glob("rng_*.pt"))) == 2
+
+
+def test_health_is_logged(run: Run) -> None:
+    for step in run.steps:
+        assert 0 < step["health/distance"] <= 1
+        assert {"health/error_overlap", "health/copy", "health/dead_groups", "health/leak"} <= step.keys()
 
 
 def test_each_rank_updates_only_the_streams_own_adapter(run: Run) -> None:
