@@ -112,9 +112,15 @@ class Memory(threading.Thread):
     def run(self) -> None:
         while not self.ended.wait(0.2):
             self.most = max(self.most, self._rss() - self.before)
-            shares = [share for share in map(_pss, list(self.pool.pids())) if share]
+            shares = [share for share in map(_pss, self._processes()) if share]
             self.most_workers = max(self.most_workers, sum(shares))
             self.most_processes = max(self.most_processes, len(shares))
+
+    def _processes(self) -> list[int]:
+        if self.pool.forker is None:
+            return []
+        pid = self.pool.forker.pid
+        return [pid, *map(int, Path(f"/proc/{pid}/task/{pid}/children").read_text().split())]
 
     def __str__(self) -> str:
         return (

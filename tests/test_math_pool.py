@@ -28,9 +28,16 @@ ENDLESS = [rf"\sum_{{k=1}}^{{n}} {base}^{{9^{{9^{{k}}}}}}" for base in range(2, 
 
 @pytest.fixture(scope="module")
 def workers() -> Iterator[Pool]:
-    made = Pool(Limits(LIMIT, 512, 2))
+    made = Pool(Limits(LIMIT))
     assert made.submit(SUM, SAME_SUM, True).result(60) == TRUE  # started
     yield made
+
+
+def processes(made: Pool) -> list[int]:
+    """The one that forks, and its workers."""
+    assert made.forker is not None
+    pid = made.forker.pid
+    return [pid, *map(int, Path(f"/proc/{pid}/task/{pid}/children").read_text().split())]
 
 
 def alive(pid: int) -> bool:
@@ -48,17 +55,17 @@ def gone(pids: list[int], within: float) -> bool:
 
 
 def test_an_answer_that_never_ends_is_killed_at_the_limit(workers: Pool) -> None:
-    before = set(workers.pids())
+    before = set(processes(workers))
     began = time.monotonic()
     assert workers.submit(SUM, ENDLESS[0], True).result(30) == TIMEOUT
     assert LIMIT <= time.monotonic() - began < LIMIT + 20  # a tenth of a second more where nothing else runs
     assert workers.submit(SUM, SAME_SUM + "+1", True).result(30) == FALSE
-    (killed,) = before - set(workers.pids()) or {0}
-    assert not killed or gone([killed], 5)
+    (killed,) = before - set(processes(workers))
+    assert gone([killed], 5)
 
 
 def test_a_slow_answer_keeps_nobody_waiting(workers: Pool) -> None:
-    slow = [workers.submit(SUM, endless, True) for endless in ENDLESS[1:5]]  # twice the number of workers
+    slow = [workers.submit(SUM, endless, True) for endless in ENDLESS[1:5]]
     assert workers.submit(SUM, SAME_SUM + "+2", True).result(60) == FALSE
     assert not all(future.done() for future in slow)
     assert [future.result(60) for future in slow] == [TIMEOUT] * 4
@@ -81,18 +88,20 @@ def test_memory_is_limited() -> None:
     for greedy in (at_once, bit_by_bit):
         ours, theirs = socket.socketpair()
         if not (child := os.fork()):
+            ours.close()
             worker.equal = greedy  # type: ignore[assignment]
-            worker._work(Connection(theirs.detach()), megabytes=64)
+            worker.work(Connection(theirs.detach()), megabytes=64)
             os._exit(0)
         theirs.close()
         jobs = Connection(ours.detach())
         jobs.send_bytes(json.dumps(["5", "6", True]).encode())
         assert json.loads(jobs.recv_bytes()) == MEMORY
+        jobs.close()
         assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
 
 
 def test_a_dead_worker_is_replaced(workers: Pool) -> None:
-    forker, *idle = workers.pids()
+    forker, *idle = processes(workers)
     for pid in idle:
         os.kill(pid, signal.SIGKILL)
     assert gone(idle, 5)
@@ -100,23 +109,26 @@ def test_a_dead_worker_is_replaced(workers: Pool) -> None:
     os.kill(forker, signal.SIGKILL)
     assert gone([forker], 5)
     assert workers.submit(SUM, SAME_SUM + "+4", True).result(30) == FALSE
-    assert forker not in workers.pids()
+    assert forker not in processes(workers)
 
 
 def test_a_worker_that_dies_at_work_is_tried_once_more(workers: Pool) -> None:
-    def kill_the_busy_one(after: set[int]) -> int:
+    def kill_the_worker(after: set[int]) -> int:
         end = time.monotonic() + 10
         while time.monotonic() < end:
-            for busy in list(workers._busy.values()):
-                if busy.pid not in after and busy.job is not None:
-                    os.kill(busy.pid, signal.SIGKILL)
-                    return busy.pid
+            for pid in set(processes(workers)[1:]) - after:
+                os.kill(pid, signal.SIGKILL)
+                return pid
             time.sleep(0.005)
         raise AssertionError("no worker is busy")
 
+    idle = processes(workers)[1:]
+    for pid in idle:
+        os.kill(pid, signal.SIGKILL)
+    assert gone(idle, 5)
     future = workers.submit(SUM, ENDLESS[5], True)
-    first = kill_the_busy_one(set())
-    kill_the_busy_one({first})
+    first = kill_the_worker(set(idle))
+    kill_the_worker({*idle, first})
     assert future.result(30) == CRASH
     assert workers.submit(SUM, SAME_SUM + "+5", True).result(30) == FALSE
 
@@ -174,12 +186,11 @@ from reward_fns.mathematics.pool import Limits, Pool
 workers = Pool(Limits(60.0, 512, 2))
 workers.submit({SUM!r}, {SAME_SUM!r}, True).result(60)
 workers.submit({SUM!r}, {ENDLESS[0]!r}, True)
-while len(workers._busy) < 1:
-    time.sleep(0.01)
 workers.submit({SUM!r}, {ENDLESS[1]!r}, True)
-while len(workers._busy) < 2:
+pid = workers.forker.pid
+while len(children := open(f"/proc/{{pid}}/task/{{pid}}/children").read().split()) < 2:
     time.sleep(0.01)
-print(*workers.pids(), flush=True)
+print(pid, *children, flush=True)
 time.sleep(600)
 """
 

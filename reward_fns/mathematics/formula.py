@@ -1,129 +1,164 @@
-"""Two formulas compared by value, without algebra. `None` is "not sure"."""
+r"""Two formulas compared without algebra: is the answer worked out as far as the reference is, and has it its value?
+
+Equal is not enough. "Compute 17 · 23" has the equal answer `17 \cdot 23`, and so has every problem that holds the
+formula it asks to evaluate; a policy that is paid for handing back the sum, the integral, the factorial or the last
+line of its arithmetic learns to do that, and makes fewer mistakes for it. So an answer may leave an operation undone
+only where the reference does. For a reference that is a number, the answer is a number: an integer, a decimal, a mixed
+number, scientific notation, or, if the reference is no integer, a fraction (in lowest terms or not).
+
+What this cannot see is a rearrangement by the same operations: a root that is not simplified, a product that was to be
+factored or expanded. Those are accepted.
+"""
 
 from collections.abc import Sequence
 from fractions import Fraction
 from typing import Any
 
-from reward_fns.mathematics.expression import Node, read
-from reward_fns.mathematics.form import is_decimal, is_number
-from reward_fns.mathematics.shapes import Formula, Shape
-from reward_fns.mathematics.tokens import NUMBER, Token
-from reward_fns.mathematics.value import Undefined, Unsure, agree, divide, evaluate, rounds_to
+from reward_fns.mathematics.expression import Node
+from reward_fns.mathematics.tokens import Tokens
+from reward_fns.mathematics.value import Unsure, agree, evaluate, rounds_to
 
-Tokens = tuple[Token, ...]
+Tree = Node | None
+
 _ROUNDED = 6  # significant digits a rounded decimal must have to stand for 1/3 or pi
 
+# Notation for an operation that is still to be done; what the formulas of `expression` hold is looked at as a tree.
+_UNDONE = frozenset(
+    r"""\sum \prod \int \iint \oint \lim \max \min \gcd \lcm \det \binom \choose ! \pmod \bmod \mod \lfloor \lceil
+    \sin \cos \tan \cot \sec \csc \arcsin \arccos \arctan \sinh \cosh \tanh \log \ln \Re \Im \arg \deg \sup \inf
+    |""".split()
+)
+_FUNCTIONS = {name: "trigonometry" for name in "sin cos tan cot sec csc".split()}
+_FUNCTIONS |= {name: "inverse trigonometry" for name in ("arcsin", "arccos", "arctan")}
+_FUNCTIONS |= {name: "hyperbolic" for name in ("sinh", "cosh", "tanh")} | {"ln": "log", "log": "log"}
 
-def same_value(gold: Node, answer: Node, gold_tokens: Tokens, tokens: Tokens) -> bool | None:
+
+def done(gold: Tree, answer: Tree, gold_tokens: Tokens, tokens: Tokens) -> bool:
+    """Whether `answer` leaves undone only what `gold` does. Without a tree a formula is judged by its symbols."""
+    if gold is not None and is_number(gold):
+        return answer is not None and is_number(answer) and (_unsigned(answer).kind != "div" or not _is_integer(gold))
+    if gold is not None and answer is not None:
+        return _undone(answer) <= _undone(gold)
+    return {token.text for token in tokens} & _UNDONE <= {token.text for token in gold_tokens}
+
+
+def is_number(node: Node) -> bool:
+    """A number as one writes it down: 5, -0.5, 3/4, 6.7 x 10^-5."""
+    node = _unsigned(node)
+    if node.kind == "div":
+        return all(_unsigned(child).kind == "number" for child in node.children)
+    return node.kind in ("number", "decimal") or scientific(node) is not None
+
+
+def is_decimal(node: Node) -> bool:
+    """Written with a decimal point, and so perhaps rounded."""
+    node = _unsigned(node)
+    return node.kind == "decimal" or node.kind == "mul" and scientific(node) is not None
+
+
+def places(node: Node) -> int:
+    """Decimal places of a written number, scientific notation included."""
+    node = _unsigned(node)
+    exponent = scientific(node)
+    return node.places if exponent is None else _unsigned(node.children[0]).places - exponent
+
+
+def scientific(node: Node) -> int | None:
+    """The exponent of m * 10^n, or of 10^n alone."""
+    power = node
+    if node.kind == "mul" and len(node.children) == 2 and _unsigned(node.children[0]).kind in ("number", "decimal"):
+        power = node.children[1]
+    if power.kind != "pow" or power.children[0] != Node("number", value=Fraction(10)):
+        return None
+    exponent = power.children[1]
+    if not _is_integer(exponent):
+        return None
+    return int(_unsigned(exponent).value) * (-1 if exponent.kind == "neg" else 1)
+
+
+def _unsigned(node: Node) -> Node:
+    return node.children[0] if node.kind == "neg" else node
+
+
+def _is_integer(node: Node) -> bool:
+    return _unsigned(node).kind == "number"
+
+
+def _undone(node: Node) -> set[str]:
+    """The operations of a formula that could be carried further."""
+    found = set().union(*(_undone(child) for child in node.children))
+    kind, children = node.kind, [_unsigned(child) for child in node.children]
+    numbers = [child for child in children if is_number(child)]
+    sums = [child for child in children if child.kind == "add" and _constant(child)]
+    if kind in _FUNCTIONS:
+        found.add(_FUNCTIONS[kind])
+    if (
+        kind in ("factorial", "binomial") and all(map(_constant, children))
+        or kind in ("add", "mul") and len(numbers) > 1
+        or kind == "pow" and len(numbers) == 2 and _is_integer(children[1])
+        or kind == "mul" and len(sums) > 1
+        or kind == "pow" and children[0] in sums
+        or kind == "div" and children[1] in sums
+    ):  # fmt: skip
+        found.add(kind)
+    return found
+
+
+def _constant(node: Node) -> bool:
+    return node.kind != "variable" and all(map(_constant, node.children))
+
+
+def same_value(gold: Tree, answer: Tree) -> bool | None:
     """Equal at a point of positive and at one of negative values of the variables; a constant, once."""
-    if _has(gold, "log", 1) != _has(answer, "log", 1):
-        return None  # a base that only one of them leaves to convention
-    constant = not (_has(gold, "variable") or _has(answer, "variable"))
+    if gold is None or answer is None:
+        return None
+    constant = not (_varies(gold) or _varies(answer))
     try:
         theirs, ours = evaluate(gold), evaluate(answer)
         if not agree(theirs, ours):
-            return constant and _rounded(gold, answer, theirs, ours, gold_tokens, tokens)
+            return constant and (_rounded(gold, theirs, ours) or _rounded(answer, ours, theirs))
         return True if constant or agree(evaluate(gold, 1), evaluate(answer, 1)) else None
-    except Undefined:
-        return False
     except Unsure:
-        return None
+        return False if is_number(answer) else None  # 1/0
 
 
-def same_percent(percent: Tokens, number: Tokens) -> bool:
+def same_percent(percent: Tree, number: Tree) -> bool:
     """50 % is 0.5; it is also 50, for a reference or an answer to "what percent" often leaves the sign out.
 
     Up to 1 the second reading would make 0.5 % of 0.5, so there only the first holds.
     """
-    trees = read(percent), read(number)
-    if not all(tree is not None and is_number(tree) for tree in trees):
+    if percent is None or number is None or not is_number(percent) or not is_number(number):
         return False
     try:
-        part, whole = (evaluate(tree) for tree in trees if tree is not None)
-    except (Undefined, Unsure):
+        part, whole = evaluate(percent), evaluate(number)
+    except Unsure:
         return False
     return bool(part == 100 * whole or part == whole and abs(part) > 1)
 
 
-def near(exact: Shape, approximate: Shape) -> bool:
-    """Whether the right side of an ≈ is the left side, rounded."""
-    if not isinstance(exact, Formula) or not isinstance(approximate, Formula):
-        return False
-    tokens = approximate.quantity.body
-    value, decimal = read(exact.quantity.body), read(tokens)
-    if value is None or decimal is None or not is_number(decimal):
-        return False
-    try:
-        return rounds_to(evaluate(value), evaluate(decimal), _places(tokens))
-    except (Undefined, Unsure):
-        return False
-
-
-def is_rounded(gold: Shape, exact: Shape) -> bool:
-    """Whether a reference is a rounded decimal, and the answer's exact value none: 1/3 ≈ 0.33, but not 5.6 ≈ 6."""
-    if not isinstance(gold, Formula) or not isinstance(exact, Formula):
-        return False
-    reference, value = read(gold.quantity.body), read(exact.quantity.body)
-    return reference is not None and value is not None and is_decimal(reference) and not is_decimal(value)
-
-
-def proportional(gold: Sequence[Shape], answer: Sequence[Shape], *, directed: bool) -> bool:
+def proportional(gold: Sequence[Tree], answer: Sequence[Tree], *, directed: bool) -> bool:
     """Whether two relations differ by a constant factor: x + y = 1 and 2 = 2x + 2y. If `directed`, a positive one."""
-    ratio: Any = None
+    if None in gold or None in answer or len(gold) != 2 or len(answer) != 2:
+        return False
+    theirs, ours = (Node("add", (left, Node("neg", (right,)))) for left, right in (gold, answer))  # type: ignore[arg-type]
     try:
-        for point in range(4):
-            theirs, ours = _difference(gold, point), _difference(answer, point)
-            if theirs is None or ours is None or not theirs or not ours:
-                return False
-            found = divide(theirs, ours)
-            if ratio is not None and not agree(ratio, found):
-                return False
-            ratio = found
-    except (Undefined, Unsure):
+        ratios = [evaluate(Node("div", (theirs, ours)), point) for point in range(4)]
+    except Unsure:
         return False
-    return not directed or bool(ratio.imag == 0 and ratio.real > 0)
+    ratio = ratios[0]
+    constant = bool(ratio) and _varies(theirs) and all(agree(ratio, other) for other in ratios)
+    return constant and (not directed or ratio.imag == 0 < ratio.real)
 
 
-def _difference(sides: Sequence[Shape], point: int) -> Any:
-    trees = []
-    for side in sides:
-        tree = read(side.quantity.body) if isinstance(side, Formula) and not side.quantity.unit else None
-        if tree is None:
-            return None
-        trees.append(tree)
-    return evaluate(Node("add", (trees[0], Node("neg", (trees[1],)))), point)
+def _varies(node: Node) -> bool:
+    return node.kind == "variable" or any(map(_varies, node.children))
 
 
-def _has(node: Node, kind: str, arity: int | None = None) -> bool:
-    found = node.kind == kind and arity in (None, len(node.children))
-    return found or any(_has(child, kind, arity) for child in node.children)
-
-
-def _rounded(gold: Node, answer: Node, theirs: Any, ours: Any, gold_tokens: Tokens, tokens: Tokens) -> bool:
+def _rounded(written: Node, decimal: Any, value: Any) -> bool:
     """A decimal may stand for what no decimal can express, if it has enough digits. Two decimals are exact."""
-    if is_decimal(gold) == is_decimal(answer):
+    if not is_decimal(written) or not isinstance(decimal, Fraction):
         return False
-    decimal, value, written = (theirs, ours, gold_tokens) if is_decimal(gold) else (ours, theirs, tokens)
-    if isinstance(value, Fraction) and _terminates(value):
-        return False
-    mantissa = next(token.text for token in written if token.kind == NUMBER)
-    if len(mantissa.replace(".", "").lstrip("0")) < _ROUNDED:
-        return False
-    return rounds_to(value, decimal, _places(written))
-
-
-def _places(tokens: Tokens) -> int:
-    """Decimal places of a written number, scientific notation included."""
-    numbers = [token.text for token in tokens if token.kind == NUMBER]
-    places = len(numbers[0].partition(".")[2])
-    if len(numbers) == 3:  # m * 10 ^ n
-        places -= int(numbers[2]) * (-1 if any(token.text == "-" for token in tokens[2:]) else 1)
-    return places
-
-
-def _terminates(value: Fraction) -> bool:
-    rest = value.denominator
-    for prime in (2, 5):
-        while rest % prime == 0:
-            rest //= prime
-    return rest == 1
+    if isinstance(value, Fraction) and pow(10, value.denominator.bit_length(), value.denominator) == 0:
+        return False  # its decimals end
+    digits = abs(decimal) * Fraction(10) ** places(written)
+    return digits >= 10 ** (_ROUNDED - 1) and rounds_to(value, decimal, places(written))

@@ -5,10 +5,9 @@ equalities for all of it, two answers where one was asked. Here the shape is rea
 compared as values.
 
     3, 5, 7     1 \pm 2     x=1 or x=2      several values, in any order
-    \{3, 5\}                                a set
-    (3, 5)   [3, 5)   x > 5                 an ordered group: pair, interval, ray
-    [1,2] \cup [3,4]                        a union of such
-    \begin{pmatrix} … \end{pmatrix}         a matrix
+    \{3, 5\}    [1,2] \cup [3,4]            a set, a union
+    (3, 5)   [3, 5)   x > 5   1:2:3         an ordered group: pair, interval, ray, ratio
+    \begin{pmatrix} … \end{pmatrix}         the same: a matrix
     x = 5   f(x) = 2x + 1   5 = 2 + 3       a chain of equalities, with the names it starts with
     x + y < 5                               any other relation
     (B)   yes   no solution                 a choice, words
@@ -18,58 +17,51 @@ compared as values.
 import re
 from functools import lru_cache
 
-from reward_fns.mathematics.shapes import (
-    Chain,
-    Choice,
-    Formula,
-    Group,
-    Matrix,
-    Relation,
-    Several,
-    Shape,
-    Union,
-    Words,
-)
-from reward_fns.mathematics.tokens import COMMAND, MARK, NUMBER, RUN, WORD, Token, plain, tokenize
+from reward_fns.mathematics.shapes import Chain, Choice, Formula, Group, Several, Shape, Words
+from reward_fns.mathematics.tokens import COMMAND, MARK, NUMBER, RUN, WORD, Token, Tokens, plain, tokenize
 from reward_fns.mathematics.units import quantity
 
-Tokens = tuple[Token, ...]
-
-
 _OPEN, _CLOSE = ("(", "[", "{", r"\{", r"\langle", r"\begin"), (")", "]", "}", r"\}", r"\rangle", r"\end")
-_PARTNER = {"(": ")", "[": "]", r"\{": r"\}", r"\langle": r"\rangle", "{": "}"}
 _DEEPEST = 30
-_SEPARATORS = frozenset((",", ";", "or", "and"))
-_INEQUALITIES = {"<": "<", "<=": "<=", ">": "<", ">=": "<="}
-_RELATIONS = frozenset(("=", r"\approx", "!=", *_INEQUALITIES))
 _PREFIX = re.compile(
     r"^\W*(?:(?:so|thus|therefore|hence),? )?(?:the )?(?:(?:final |correct )?answer(?: is|:)|final answer)[:\s]*", re.I
 )
-_SYNONYMS = {
-    "true": "yes", "false": "no", "dne": "does not exist", "limit does not exist": "does not exist",
-    r"\emptyset": "no solution", r"\{\}": "no solution", "empty set": "no solution",
-    "infinitely many solution": "infinitely many", "all real": r"\mathbb R", "all real number": r"\mathbb R",
-}  # fmt: skip
 _NUMERALS = """zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen
     seventeen eighteen nineteen twenty""".split()
 _ARTICLES = re.compile(r"^(?:the|a|an|it is|it's) ")
+# What is read as something else: words without articles and plurals, or whole texts.
+_SYNONYMS = {
+    "true": "yes", "false": "no", "dne": "does not exist", "limit does not exist": "does not exist",
+    r"\emptyset": "no solution", r"\{\}": "no solution", "empty set": "no solution",
+    "infinitely many solution": "infinitely many", r"\mathbb R": "all real number", "all real": "all real number",
+    r"(-\infty,\infty)": "all real number",
+}  # fmt: skip
+_INFINITY = (Token(COMMAND, r"\infty"),)
+_MINUS_INFINITY = (Token(MARK, "-"), *_INFINITY)
+_SUBSCRIPT = r"(?:_\{?[\w,+-]+\}?)?"
+_NAME = re.compile(
+    rf"(?:m?\\angle|\\overline|\\triangle|\\vec)? ?\{{?(?:[A-Za-z]|[A-Z] [A-Z]|[A-Z]{{3}}|\\[a-z]+)\}}?'*{_SUBSCRIPT}"
+    r"(?:\([a-z](?:,[a-z])*\))?"
+    rf"|\([a-z]{_SUBSCRIPT}(?:,[a-z]{_SUBSCRIPT})+\)"
+)
+_ANOTHER_CHOICE = re.compile(r"(?<![A-Za-z])[A-J] ?[).:]|^[A-J]$")
+_NOT_NAMES = frozenset((r"\pi", r"\infty", "e", "i"))
 
 
 def shape(answer: str) -> Shape:
     """Read an answer. Never fails: what cannot be read is text."""
-    return _remembered(answer) if len(answer) <= _SHORT else _read(answer)
+    return _remembered(answer) if len(answer) <= 100 else _read(answer)  # what is remembered must stay small
 
 
 def _read(answer: str) -> Shape:
     tokens = tokenize(_PREFIX.sub("", answer, count=1))
     try:
         return _shape(tokens)
-    except RecursionError:  # A. A. A. …
+    except RecursionError:  # (a) option (a) option …
         return Shape(plain(tokens))
 
 
 _remembered = lru_cache(maxsize=1024)(_read)
-_SHORT = 100  # characters: what is remembered must stay small
 
 
 def _shape(tokens: Tokens) -> Shape:
@@ -77,44 +69,51 @@ def _shape(tokens: Tokens) -> Shape:
     text = plain(tokens)
     if not _balanced(tokens):
         return _choice(tokens, text) or Shape(text)  # B) 12
-    for read in (_several, _union, _relation, _reals, _ratio, _bracketed, _matrix, _plus_minus, _choice, _words):
+    if text in _SYNONYMS:
+        return Words(text, words=_SYNONYMS[text])
+    for read in (_several, _relation, _ratio, _bracketed, _matrix, _plus_minus, _choice, _words):
         if (found := read(tokens, text)) is not None:
             return found
-    return Formula(text, quantity(tokens))
+    return Formula(text, quantity=quantity(tokens))
+
+
+def _shapes(parts: list[Tokens]) -> tuple[Shape, ...]:
+    return tuple(map(_shape, parts))
 
 
 def _strip(tokens: Tokens) -> Tokens:
     """Without braces around the whole, and without a comma or full stop behind it."""
     while tokens and tokens[-1].text in (",", ";", "."):
         tokens = tokens[:-1]
-    while len(tokens) > 1 and tokens[0].text == "{" and _closing(tokens, 0) == len(tokens) - 1:
+    while len(tokens) > 1 and tokens[0].text == "{" and _closing(tokens) == len(tokens) - 1:
         tokens = tokens[1:-1]
     return tokens
 
 
-def _balanced(tokens: Tokens) -> bool:
-    depth = 0
+def _depths(tokens: Tokens) -> list[int]:
+    """How many brackets are open behind each token."""
+    depth, found = 0, []
     for token in tokens:
         depth += (token.text in _OPEN) - (token.text in _CLOSE)
-        if not 0 <= depth <= _DEEPEST:
-            return False
-    return depth == 0
+        found.append(depth)
+    return found
 
 
-def _closing(tokens: Tokens, start: int) -> int:
-    depth = 0
-    for index in range(start, len(tokens)):
-        depth += (tokens[index].text in _OPEN) - (tokens[index].text in _CLOSE)
-        if not depth:
-            return index
-    return -1
+def _balanced(tokens: Tokens) -> bool:
+    depths = _depths(tokens)
+    return not depths or depths[-1] == 0 and 0 <= min(depths) and max(depths) <= _DEEPEST
 
 
-def _split(tokens: Tokens, separators: frozenset[str]) -> tuple[list[Tokens], list[str]]:
+def _closing(tokens: Tokens) -> int:
+    """Where the bracket closes that the tokens begin with."""
+    depths = _depths(tokens)
+    return depths.index(0) if 0 in depths else -1
+
+
+def _split(tokens: Tokens, *separators: str) -> tuple[list[Tokens], list[str]]:
     """The parts between separators outside all brackets, and the separators."""
-    parts, found, depth, start = [], [], 0, 0
-    for index, token in enumerate(tokens):
-        depth += (token.text in _OPEN) - (token.text in _CLOSE)
+    parts, found, start = [], [], 0
+    for index, (token, depth) in enumerate(zip(tokens, _depths(tokens), strict=True)):
         if not depth and token.text in separators and token.kind in (MARK, COMMAND):
             parts.append(tokens[start:index])
             found.append(token.text)
@@ -123,68 +122,39 @@ def _split(tokens: Tokens, separators: frozenset[str]) -> tuple[list[Tokens], li
 
 
 def _several(tokens: Tokens, text: str) -> Shape | None:
-    parts, separators = _split(tokens, _SEPARATORS)
+    parts, separators = _split(tokens, ",", ";", "or", "and")
     if not separators:
-        return None
-    items = tuple(_shape(part) for part in parts if part)  # "2, and 3" has an empty part
+        parts, separators = _split(tokens, r"\cup")
+        return Several(text, _shapes(parts), braced=True) if separators else None
+    items = _shapes([part for part in parts if part])  # "2, and 3" has an empty part
     if len(items) == 1:
         return items[0]
-    if all(isinstance(item, Group) and item.name for item in items) and set(separators) <= {"or"}:
-        return Union(text, items)
-    # 1 ± 2, 5 is three values
-    return Several(text, tuple(inner for item in items for inner in _values(item)))
+    return Several(text, tuple(inner for item in items for inner in _values(item)))  # 1 ± 2, 5 is three values
 
 
 def _values(item: Shape) -> tuple[Shape, ...]:
     return item.items if isinstance(item, Several) and not item.braced else (item,)
 
 
-def _union(tokens: Tokens, text: str) -> Shape | None:
-    tokens = tuple(
-        token._replace(text=r"\cup", kind=COMMAND) if token.text == "U" and 0 < index < len(tokens) - 1
-        and tokens[index - 1].text in _CLOSE and tokens[index + 1].text in _OPEN else token
-        for index, token in enumerate(tokens)
-    )  # fmt: skip
-    parts, found = _split(tokens, frozenset((r"\cup",)))
-    return Union(plain(tokens), tuple(map(_shape, parts))) if found else None
-
-
 def _relation(tokens: Tokens, text: str) -> Shape | None:
-    members, found = _split(tokens, frozenset((r"\in",)))
+    members, found = _split(tokens, r"\in")
     if len(found) == 1 and _name(members[0]):
         return _shape(members[1])
-    parts, ops = _split(tokens, _RELATIONS)
+    parts, ops = _split(tokens, "=", "!=", "<", "<=", ">", ">=")
     if not ops:
         return None
     if not all(parts):
         return Shape(text)
-    if set(ops) <= {"=", r"\approx"}:
-        return _chain(parts, ops, text)
+    if set(ops) == {"="}:
+        return _chain(parts, text)
     return _inequality(parts, ops, text) or Shape(text)
 
 
-def _chain(parts: list[Tokens], ops: list[str], text: str) -> Shape:
+def _chain(parts: list[Tokens], text: str) -> Shape:
     if len(parts) == 2 and _name(parts[1]) and not _name(parts[0]):  # 5 = x
         parts = parts[::-1]
-    first = 0
-    while first < len(ops) and _name(parts[first]):
-        first += 1
-    behind = list(zip(parts[first:], ["=", *ops[first:]], strict=True))
-    exact = [part for part, op in behind if op == "="]
-    near = [part for part, op in behind if op != "="]
-    names = tuple(plain(_strip(part)) for part in parts[:first])
-    return Chain(text, names, tuple(map(_shape, exact)), tuple(map(_shape, near)))
-
-
-_INFINITY = (Token(COMMAND, r"\infty", False),)
-_MINUS_INFINITY = (Token(MARK, "-", False), *_INFINITY)
-_SUBSCRIPT = r"(?:_\{?[\w,+-]+\}?)?"
-_NAME = re.compile(
-    rf"(?:m?\\angle|\\overline|\\triangle|\\vec)? ?\{{?(?:[A-Za-z]|[A-Z]{{2,3}}|\\[a-z]+)\}}?'*{_SUBSCRIPT}"
-    r"(?:\([a-z](?:,[a-z])*\))?"
-    rf"|\([a-z]{_SUBSCRIPT}(?:,[a-z]{_SUBSCRIPT})+\)"
-)
-_NOT_NAMES = frozenset((r"\pi", r"\infty", "e", "i"))
+    first = next((index for index, part in enumerate(parts[:-1]) if not _name(part)), len(parts) - 1)
+    return Chain(text, _shapes(parts[first:]), names=tuple(plain(_strip(part)) for part in parts[:first]))
 
 
 def _name(tokens: Tokens) -> bool:
@@ -196,91 +166,56 @@ def _name(tokens: Tokens) -> bool:
 
 def _inequality(parts: list[Tokens], ops: list[str], text: str) -> Shape | None:
     """`a < x <= b` and `x > a` are intervals; with anything but a bare name in them they are relations."""
-    if ops == ["!="]:
-        if _name(parts[0]):
-            return _all_but(parts[1], text)
-        return Relation(text, _shape(parts[0]), "!=", _shape(parts[1]))
-    if any(op not in _INEQUALITIES for op in ops):
-        return None
-    if all(op in (">", ">=") for op in ops):  # from small to large
-        parts, ops = parts[::-1], ops[::-1]
-    elif not all(op in ("<", "<=") for op in ops):
-        return None
-    ops = [_INEQUALITIES[op] for op in ops]
-    if len(parts) == 2 and _name(parts[0]) and not _name(parts[1]):
-        parts, ops = [_MINUS_INFINITY, *parts], ["<", *ops]
-    elif len(parts) == 2 and _name(parts[1]) and not _name(parts[0]):
-        parts, ops = [*parts, _INFINITY], [*ops, "<"]
-    if len(parts) == 3 and _name(parts[1]):
-        brackets = ("[" if ops[0] == "<=" else "(") + ("]" if ops[1] == "<=" else ")")
-        return Group(text, (_shape(parts[0]), _shape(parts[2])), brackets, plain(_strip(parts[1])))
+    if set(ops) <= {">", ">="}:  # from small to large
+        parts, ops = parts[::-1], [op.replace(">", "<") for op in reversed(ops)]
+    if len(parts) == 2 and ops != ["!="] and _name(parts[0]) != _name(parts[1]):
+        parts, ops = ([_MINUS_INFINITY, *parts], ["<", *ops]) if _name(parts[0]) else ([*parts, _INFINITY], [*ops, "<"])
     if len(parts) == 2:
-        return Relation(text, _shape(parts[0]), ops[0], _shape(parts[1]))
-    return None
-
-
-def _all_but(value: Tokens, text: str) -> Shape:
-    """x ≠ a is (-∞, a) ∪ (a, ∞)."""
-    below, above = (_MINUS_INFINITY, value), (value, _INFINITY)
-    return Union(text, tuple(Group("", tuple(map(_shape, ends)), "()") for ends in (below, above)))
-
-
-def _reals(tokens: Tokens, text: str) -> Shape | None:
-    """All real numbers, or all but one."""
-    if text == r"\mathbb R":
-        return Group(text, (_shape(_MINUS_INFINITY), _shape(_INFINITY)), "()")
-    if re.fullmatch(r"\\mathbb R(?:\\setminus|-)\\\{[^,;]+\\\}", text):
-        start = next(index for index, token in enumerate(tokens) if token.text == r"\{")
-        return _all_but(tokens[start + 1 : -1], text)
+        return Chain(text, _shapes(parts), op=ops[0])
+    if len(parts) == 3 and _name(parts[1]) and set(ops) <= {"<", "<="}:
+        kind = ("[" if ops[0] == "<=" else "(") + ("]" if ops[1] == "<=" else ")")
+        return Group(text, _shapes(parts[::2]), kind=kind, name=plain(_strip(parts[1])))
     return None
 
 
 def _ratio(tokens: Tokens, text: str) -> Shape | None:
-    """3:4 is 3/4, 1:2:3 is ordered; 10:30 is a time."""
-    parts, found = _split(tokens, frozenset(":"))
-    if not found or any(token.kind != NUMBER for part in parts for token in part):
+    """3:4 is 3/4; 10:30 is a time."""
+    if not re.fullmatch(r"\d+:\d+", text) or re.fullmatch(r"\d{1,2}:\d\d", text):
         return None
-    if not all(parts) or re.fullmatch(r"\d{1,2}:\d\d", text):
-        return Shape(text)
-    if len(parts) > 2:
-        return Group(text, tuple(map(_shape, parts)), "::")
-    return Formula(text, quantity((*parts[0], Token(MARK, "/", False), *parts[1])))
+    return Formula(text, quantity=quantity((tokens[0], Token(MARK, "/"), tokens[2])))
 
 
 def _bracketed(tokens: Tokens, text: str) -> Shape | None:
-    if len(tokens) < 2 or tokens[0].text not in _PARTNER or _closing(tokens, 0) != len(tokens) - 1:
+    if len(tokens) < 2 or _closing(tokens) != len(tokens) - 1:
         return None
-    opening, closing = tokens[0].text, tokens[-1].text
-    parts, separators = _split(tokens[1:-1], frozenset((",", ";")))
-    if opening == r"\{" and closing == r"\}":
-        if not tokens[1:-1] or any(token.text in ("|", ":") for token in tokens):  # empty; set-builder notation
-            return Words(text, _SYNONYMS.get(text, text))
-        return Several(text, _values(_shape(tokens[1:-1])), braced=True)
-    if not separators or not all(parts):
+    brackets, inside = tokens[0].text + tokens[-1].text, tokens[1:-1]
+    if brackets == r"\{\}" and inside and not any(token.text in ("|", ":", r"\emptyset") for token in inside):
+        return Several(text, _values(_shape(inside)), braced=True)
+    parts, separators = _split(inside, ",", ";")
+    if not separators or not all(parts) or brackets not in ("()", "[]", "(]", "[)", r"\langle\rangle"):
         return None
-    if opening in "([" and closing in ")]":
-        return Group(text, tuple(map(_shape, parts)), opening + closing)
-    return Group(text, tuple(map(_shape, parts)), "()") if opening == r"\langle" and closing == r"\rangle" else None
+    return Group(text, _shapes(parts), kind=brackets if len(parts) == 2 and brackets[0] != "\\" else "()")
 
 
 def _matrix(tokens: Tokens, text: str) -> Shape | None:
     match = re.fullmatch(r"\\begin\{([pbvBV]?)(?:small)?matrix\}(.*)\\end\{\1(?:small)?matrix\}", text, re.S)
     if not match:
         return None
-    inside = tokens[4:-4]
-    rows = [_split(row, frozenset("&"))[0] for row in _split(inside, frozenset((r"\\",)))[0] if row]
+    rows = [_split(row, "&")[0] for row in _split(tokens[4:-4], r"\\")[0] if row]
     if not rows or not all(all(row) for row in rows) or len({len(row) for row in rows}) != 1:
         return Shape(text)
-    return Matrix(text, tuple(tuple(map(_shape, row)) for row in rows), match[1] in ("v", "V"))
+    bars, vector = match[1] in ("v", "V"), 1 in (len(rows), len(rows[0]))
+    kind = "()" if vector and not bars else f"{'determinant' if bars else 'matrix'} of {len(rows)} rows"
+    return Group(text, _shapes([entry for row in rows for entry in row]), kind=kind)
 
 
 def _plus_minus(tokens: Tokens, text: str) -> Shape | None:
     places = [index for index, token in enumerate(tokens) if token.text in (r"\pm", r"\mp")]
     if len(places) != 1:
         return None
-    at = places[0]
-    signs = (tokens[:at] + (Token(MARK, sign, False),) + tokens[at + 1 :] for sign in "+-")
-    return Several(text, tuple(_shape(signed[1:] if signed[0].text == "+" else signed) for signed in signs))
+    before, after = tokens[: places[0]], tokens[places[0] + 1 :]
+    plus = (*before, Token(MARK, "+"), *after) if before else after
+    return Several(text, _shapes([plus, (*before, Token(MARK, "-"), *after)]))
 
 
 def _choice(tokens: Tokens, text: str) -> Shape | None:
@@ -295,24 +230,21 @@ def _choice(tokens: Tokens, text: str) -> Shape | None:
         return None
     if rest and rest[0].text in ("^", "_", "+", "-", "*", "/", "(", "!", "'"):  # (a)^2: a formula
         return None
-    following = _shape(rest) if rest else None
-    return None if isinstance(following, Choice) else Choice(text, letter.upper(), following)
+    if _ANOTHER_CHOICE.search(plain(rest)):  # (A) 3 (B) 4
+        return None
+    return Choice(text, _shapes([rest] if rest else []), letter=letter.upper())
 
 
 def _words(tokens: Tokens, text: str) -> Shape | None:
-    if text in _SYNONYMS:
-        return Words(text, _SYNONYMS[text])
-    if not any(token.kind in (WORD, RUN) for token in tokens):
+    kinds = {token.kind for token in tokens}
+    if not kinds & {WORD, RUN} or kinds & {NUMBER, COMMAND}:
         return None
-    if any(token.kind in (NUMBER, COMMAND) for token in tokens):
-        return None
-    if any(token.kind == MARK and token.text not in ("-", "'", "(", ")", ".", "and", "or", "&") for token in tokens):
-        return None
-    if not any(token.kind == WORD for token in tokens) and any(token.text in ("-", "(") for token in tokens):
+    marks = {token.text for token in tokens if token.kind == MARK}
+    if not marks <= {"-", "'", "(", ")", ".", "and", "or", "&"} or WORD not in kinds and marks & {"-", "("}:
         return None  # abc - def, abc(d): letters
-    words = _ARTICLES.sub("", re.sub(r"[^a-z']+", " ", text.lower()).strip())
+    spoken = "".join(" " * token.spaced + token.text for token in tokens)
+    words = _ARTICLES.sub("", re.sub(r"[^a-z']+", " ", spoken.lower()).strip())
     words = re.sub(r"(?<=[a-z]{4})s\b", "", words)  # no solutions
     if words in _NUMERALS:
-        return Formula(text, quantity((Token(NUMBER, str(_NUMERALS.index(words)), False),)))
-    words = _SYNONYMS.get(words, words)
-    return _reals((), words) or Words(text, words)
+        return Formula(text, quantity=quantity((Token(NUMBER, str(_NUMERALS.index(words))),)))
+    return Words(text, words=_SYNONYMS.get(words, words))

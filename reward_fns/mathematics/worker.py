@@ -4,8 +4,8 @@ It imports math-verify once, a second of work, and then only forks: a worker tha
 milliseconds, and all of them share the memory of the imports. It ends when the other end of its socket closes, or its
 parent is another than at its start (the end may live on in a fork of the parent); workers end with it.
 
-Messages are JSON. A job is `[gold, answer, finished]`, or `[gold, null, null]` to check a reference alone; the reply is
-one of `true`, `false`, "memory", "error". A worker that has grown ends after its reply.
+Messages are JSON. A question is `[gold, answer, finished]`, or `[gold, null, null]` to check a reference alone; the
+reply is one of `true`, `false`, "memory", "error". A worker that has grown ends after its reply.
 """
 
 import contextlib
@@ -18,12 +18,10 @@ import resource
 import select
 import signal
 import socket
-import sys
 from multiprocessing.connection import Connection
 
 from reward_fns.mathematics import algebra
-from reward_fns.mathematics.equal import equal, formulas, reference
-from reward_fns.mathematics.tokens import tokenize
+from reward_fns.mathematics.equal import equal, reference
 
 _POLL_S = 2.0
 # What makes math-verify and sympy import and build what they put off, for a worker to inherit.
@@ -36,75 +34,53 @@ _WARM_UP = (
 
 
 def main(descriptor: int, megabytes: int) -> None:
-    """Fork a worker for each "f", which carries its end of a connection, and kill one for each "k" and its number."""
+    """Fork a worker for every connection that comes, and answer with its number."""
     control = socket.socket(fileno=descriptor)
     logging.getLogger("math_verify").setLevel(logging.CRITICAL)
     for gold, answer in _WARM_UP:
-        algebra.same(tokenize(gold), tokenize(answer))
+        equal(gold, answer, finished=False, ask=algebra.same)
     gc.freeze()  # or the first collection in a worker would copy all it shares
-    parent = os.getppid()
-    workers: set[int] = set()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # a Ctrl-C in the terminal is the parent's to handle
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for a worker
     os.dup2(os.open(os.devnull, os.O_WRONLY), 2)  # from here on nobody reads what is printed
+    forker, parent = os.getpid(), os.getppid()
     control.send(b"ready")
     while os.getppid() == parent:
-        message = b""
-        if select.select([control], [], [], _POLL_S)[0]:
-            message, descriptors, _, _ = socket.recv_fds(control, 32, 1)
-            if not message:
-                return
-        if message.startswith(b"k") and int(message[1:]) in workers:
-            os.kill(int(message[1:]), signal.SIGKILL)  # its number is not given away before it is waited for below
-        while workers and (ended := os.waitpid(-1, os.WNOHANG)[0]):
-            workers.discard(ended)
-        if message == b"f":
-            workers.add(_fork(control, descriptors[0], megabytes))
-
-
-def _fork(control: socket.socket, descriptor: int, megabytes: int) -> int:
-    forker = os.getpid()
-    if pid := os.fork():
-        os.close(descriptor)
+        if not select.select([control], [], [], _POLL_S)[0]:
+            continue
+        message, descriptors, _, _ = socket.recv_fds(control, 32, 1)
+        if not message:
+            return
+        pid = os.fork()
+        if not pid:
+            control.close()
+            ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG: end with the one who forked
+            if os.getppid() == forker:
+                work(Connection(descriptors[0]), megabytes)
+            os._exit(0)
+        os.close(descriptors[0])
         control.send(str(pid).encode())
-        return pid
-    control.close()
-    _end_with(forker)
-    _work(Connection(descriptor), megabytes)
-    os._exit(0)
 
 
-def _end_with(forker: int) -> None:
-    if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
-    if os.getppid() != forker:
-        os._exit(0)
-
-
-def _work(jobs: Connection, megabytes: int) -> None:
-    before = _kilobytes("VmSize")
-    unlimited = resource.getrlimit(resource.RLIMIT_AS)
-    limited = ((before + megabytes * 1024) * 1024, unlimited[1])
+def work(jobs: Connection, megabytes: int) -> None:
+    before, most = _kilobytes("VmSize"), megabytes * 1024
+    resource.setrlimit(resource.RLIMIT_AS, ((before + most) * 1024, resource.getrlimit(resource.RLIMIT_AS)[1]))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    grown = 0
     with contextlib.suppress(EOFError, ConnectionError):
-        while True:
-            gold, answer, finished = json.loads(jobs.recv_bytes())
-            resource.setrlimit(resource.RLIMIT_AS, limited)
-            reply = _judge(gold, answer, finished)
-            resource.setrlimit(resource.RLIMIT_AS, unlimited)  # there may be nothing left to reply with
-            grown = (_kilobytes("VmPeak") - before) / (megabytes * 1024)
-            if reply is False and grown > 0.9:
+        while grown < most / 2:
+            reply = _judge(*json.loads(jobs.recv_bytes()))
+            grown = _kilobytes("VmPeak") - before
+            if reply is False and grown > 0.9 * most:
                 reply = "memory"  # sympy caught the error and went on without the result
             jobs.send_bytes(json.dumps(reply).encode())
-            if isinstance(reply, str) or grown > 0.5:
-                return
 
 
 def _judge(gold: str, answer: str | None, finished: bool) -> bool | str:
     try:
         if answer is None:
-            for tokens in formulas(reference(gold)):
-                if algebra.readable(tokens):
-                    algebra.check(tokens)
+            for formula in reference(gold).formulas():
+                algebra.check(formula)
             return True
         return bool(equal(gold, answer, finished=finished, ask=algebra.same))
     except MemoryError:
