@@ -85,8 +85,10 @@ async def timed(batch: list[tuple[str, str]], **settings: object) -> tuple[list[
 
 def speed(rows: list[tuple[str, str]]) -> None:
     batch = responses(rows)
-    asyncio.run(timed(batch[:5]))
-    print(f"\nspeed: {len(batch)} responses of {statistics.mean(len(c) for c, _ in batch):,.0f} characters on average")
+    began = time.perf_counter()
+    asyncio.run(judge(*ALGEBRA))
+    print(f"\nspeed: the workers start in {time.perf_counter() - began:.1f} s, once, when algebra is first asked")
+    print(f"  {len(batch)} responses of {statistics.mean(len(c) for c, _ in batch):,.0f} characters on average")
     for name in ("first time", "references and answers seen before"):
         cpu = time.process_time()
         verdicts, _, seconds = asyncio.run(timed(batch))

@@ -44,7 +44,7 @@ class Limits(NamedTuple):
 
     seconds: float = 1.0
     megabytes: int = 512
-    workers: int = 8
+    workers: int = 16
 
 
 class _Worker(NamedTuple):
@@ -114,14 +114,14 @@ class Pool:
             if not worker.jobs.poll():  # or it has died, or ended because it had grown
                 return worker
             worker.jobs.close()
-        try:
-            return self._fork()
-        except OSError:
-            self._stop()
-        try:
-            return self._fork()
-        except OSError as error:
-            raise PoolError("the process that starts the workers does not answer") from error
+        for again in (True, False):
+            try:
+                return self._fork()
+            except OSError as error:
+                self._stop()
+                if not again:
+                    raise PoolError("the process that starts the workers does not answer") from error
+        raise AssertionError
 
     def _fork(self) -> _Worker:
         if self.forker is None or self.forker.poll() is not None:
