@@ -5,7 +5,8 @@ futures, so an event loop never waits, and nothing here needs the main thread or
 first question, and end with this one, however it ends.
 
 The limit is one of wall time, but nobody is cut off before having had a tenth of it in processor time: on a machine
-that does something else as well a right answer must not become a time-out.
+that does something else as well a right answer must not become a time-out. A question that has run for a tenth of its
+limit no longer counts against `workers`, so that others are not kept waiting behind it.
 
 Failures of the processes themselves raise `PoolError`. What a question does to its own process is its outcome.
 """
@@ -27,6 +28,8 @@ from typing import NamedTuple
 TRUE, FALSE, TIMEOUT, MEMORY, CRASH, ERROR = "true", "false", "timeout", "memory", "crash", "error"
 
 _SHARE = 0.1  # of the limit: the least processor time before a time-out
+_SLOW = 0.1  # of the limit: when a question no longer counts against the workers
+_SPARE = 8  # times as many processes while some hang
 _PATIENCE = 30  # limits that a question may wait for that processor time
 _WORKER = "reward_fns.mathematics.worker"
 _START_S = 120.0
@@ -44,7 +47,7 @@ class Limits(NamedTuple):
 
     seconds: float = 1.0
     megabytes: int = 512
-    workers: int = 16
+    workers: int = 2
 
 
 class _Worker(NamedTuple):
@@ -60,7 +63,8 @@ class Pool:
         self.forker: subprocess.Popen | None = None
         self._control: socket.socket
         self._starting = threading.Lock()
-        self._threads = ThreadPoolExecutor(limits.workers, "math-pool")
+        self._threads = ThreadPoolExecutor(_SPARE * limits.workers, "math-pool")
+        self._slots = threading.Semaphore(limits.workers)
         self._idle: list[_Worker] = []
         self._asking = threading.Lock()
         self._outcomes: dict[Question, Future[str]] = {}
@@ -82,12 +86,16 @@ class Pool:
         return self._ask(question) if outcome == CRASH else outcome  # once may be the machine's fault
 
     def _ask(self, question: Question) -> str:
-        with self._starting:
-            worker = self._ready()
         outcome = CRASH
+        with self._slots:
+            with self._starting:
+                worker = self._ready()
+            began, used = time.monotonic(), _cpu(worker.pid)
+            with contextlib.suppress(ConnectionError):
+                worker.jobs.send_bytes(json.dumps(question).encode())
+            worker.jobs.poll(self.limits.seconds * _SLOW)
         with contextlib.suppress(EOFError, ConnectionError):
-            worker.jobs.send_bytes(json.dumps(question).encode())
-            if self._replied(worker, _SHARE if question[1] is not None else 1.0):
+            if self._replied(worker, began, used, _SHARE if question[1] is not None else 1.0):
                 outcome = str(json.loads(worker.jobs.recv_bytes())).lower()
             else:
                 os.kill(worker.pid, signal.SIGKILL)  # it is alive: its end of the connection is open
@@ -98,10 +106,10 @@ class Pool:
             worker.jobs.close()
         return outcome
 
-    def _replied(self, worker: _Worker, share: float) -> bool:
+    def _replied(self, worker: _Worker, began: float, used: float, share: float) -> bool:
         """Wait for the reply until the time is up. What is said of a reference may end a run: it has its full share."""
-        began, used, seconds = time.monotonic(), _cpu(worker.pid), self.limits.seconds
-        replied = worker.jobs.poll(seconds)
+        seconds = self.limits.seconds
+        replied = worker.jobs.poll(max(0.0, began + seconds - time.monotonic()))
         while not replied and _cpu(worker.pid) - used < share * seconds:
             replied = worker.jobs.poll(0.05)
             if time.monotonic() - began > _PATIENCE * seconds:
