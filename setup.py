@@ -45,6 +45,8 @@ setup(
         "verl==0.9.1",
         "TransferQueue==0.1.11",
         "hydra-core",
+        "math-verify[antlr4_9_3]==0.9.0",  # of its parsers, the one that goes with hydra-core
+        "mpmath",
         "packaging",
         "peft",
         "wrapt",

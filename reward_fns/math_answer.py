@@ -1,27 +1,24 @@
-r"""The plain exact-match verifier for mathematics: one final answer against one reference, no symbolic algebra.
+r"""The verifier for mathematics: one final answer against one reference.
 
-Two answers are equal when they are the same number or, failing that, the same text. Numbers are signed integers,
-decimals and fractions of them, with or without thousands commas, and are compared exactly: 5.0 is 5, 0.5 is 1/2,
-1,000 is 1000. White space and `$` at both ends, + in front and periods behind are dropped first. `\frac{1}{2}` is
-text: it equals itself and not 0.5. So the verifier leaves a policy no wrong accept to exploit, at the cost of wrong
-rejects: use it where references are numbers.
+Text, form and value decide nearly every pair in this process (`mathematics.equal`). Algebra decides the rest, by
+math-verify in processes under a limit of time and memory (`mathematics.pool`). docs/verifiers.md says what counts as
+equal and what does not.
 
-The answer is read from what follows the reasoning, so nothing the policy writes inside its reasoning can be graded.
-The one thing a reward function cannot see is the prompt, where a chat template may have opened the reasoning block; a
-completion cut off inside its reasoning then looks like one that has none. Agon's rollout says so in `extra_info`; under
-another trainer set `opened=True` (`reward.custom_reward_function.reward_kwargs.opened`) for such a template.
+A failure of the judge raises: a reference that cannot be read or exceeds the limits by itself (`Unreadable`), workers
+that do not start (`PoolError`).
 """
 
-import re
+import asyncio
 from collections.abc import Sequence
-from fractions import Fraction
 from typing import Any
 
-from agon_verl.game.rewards import Outcome, standalone_reward
-from agon_verl.game.transcript import OPENED, REASONING_TAGS, read
+from agon_verl.game.boxes import boxes
+from agon_verl.game.transcript import REASONING_TAGS
+from reward_fns.frame import scored, take_apart
+from reward_fns.mathematics.equal import Unreadable, equal
+from reward_fns.mathematics.pool import FALSE, TRUE, Limits, pool
 
-_NUMBER = re.compile(r"-?(?:(?:\d{1,3}(?:,\d{3})+|\d+)(?:\.\d+)?|\.\d+)(?:/\d+)?", re.ASCII)
-_LONGEST_NUMBER = 300  # characters: with no exponent in `_NUMBER` either, no answer can stall the verifier
+_LONGEST = 1000  # characters of an answer, or four times those of the reference
 
 
 async def compute_score(
@@ -33,44 +30,54 @@ async def compute_score(
     format_weight: float = 0.5,
     opened: bool = False,
     reasoning_tags: Sequence[str] = REASONING_TAGS,
+    finished: bool = True,
+    time_limit: float = Limits().seconds,
+    memory_limit: int = Limits().megabytes,
+    workers: int = Limits().workers,
     **kwargs: Any,
 ) -> dict[str, float | str]:
-    """Score one completion: `score` is 2c + lambda phi, `acc` c, `format` phi, `pred` the answer read ("" if none)."""
-    reference = str(ground_truth)
-    if not reference.strip():
-        raise ValueError(f"ground_truth of a {data_source!r} problem is blank: give every row a reference answer")
-    opening, closing = reasoning_tags
-    transcript = read(solution_str, opened=bool((extra_info or {}).get(OPENED, opened)), tags=(opening, closing))
+    """Score one completion: `score` is 2c + lambda phi, `acc` c, `format` phi, `pred` the answer read ("" if none).
+
+    `verdict` is correct, wrong or no_answer; or what the answer did to the process that compared it: timeout, memory,
+    crash, error. `finished=False` accepts whatever is equal, also arithmetic left undone.
+    """
+    gold = _reference(data_source, ground_truth)
+    transcript = take_apart(solution_str, extra_info, reasoning_tags, opened)
     if transcript.answer is None:
         verdict = "no_answer"
     else:
-        verdict = "correct" if same_answer(transcript.answer, reference) else "wrong"
-    correct, well_formed = float(verdict == "correct"), float(transcript.well_formed)
-    outcome = Outcome(correct, well_formed, length=0)  # no length enters a standalone reward
-    return {
-        "score": standalone_reward(outcome, format_weight),
-        "acc": correct,
-        "format": well_formed,
-        "pred": transcript.answer or "",
-        "verdict": verdict,
-    }
+        verdict = await judge(gold, transcript.answer, finished, Limits(time_limit, memory_limit, workers))
+    return scored(verdict, transcript, transcript.answer, format_weight)
 
 
-def same_answer(answer: str, reference: str) -> bool:
-    ours, theirs = _strip(answer), _strip(reference)
-    if (number := _number(ours)) is not None:
-        return number == _number(theirs)
-    return ours == theirs
+async def judge(gold: str, answer: str, finished: bool = True, limits: Limits | None = None) -> str:
+    """The verdict on one answer. An answer is to blame for what happens only if the reference alone is harmless."""
+    if len(answer) > max(_LONGEST, 4 * len(gold)):
+        return "correct" if answer.strip() == gold.strip() else "wrong"
+    same = equal(gold, answer, finished=finished)
+    if same is not None:
+        return "correct" if same else "wrong"
+    workers = pool(limits or Limits())
+    outcome = await asyncio.shield(asyncio.wrap_future(workers.submit(gold, answer, finished)))
+    if outcome in (TRUE, FALSE):
+        return "correct" if outcome == TRUE else "wrong"
+    alone = await asyncio.shield(asyncio.wrap_future(workers.submit(gold, None, None)))
+    if alone != TRUE:
+        raise Unreadable(f"ground truth {gold!r} cannot be judged against: by itself it ends in {alone!r}")
+    return outcome
 
 
-def _strip(answer: str) -> str:
-    return answer.replace("\\$", "$").lstrip("$+ \t\n").rstrip("$. \t\n")
-
-
-def _number(answer: str) -> Fraction | None:
-    if len(answer) > _LONGEST_NUMBER or not _NUMBER.fullmatch(answer):
-        return None
-    numerator, _, denominator = answer.replace(",", "").partition("/")
-    if denominator and not int(denominator):
-        return None
-    return Fraction(numerator) / int(denominator or 1)
+def _reference(data_source: str, ground_truth: Any) -> str:
+    """A reference as text, out of its box if it has one. A number will do; what else a dataset may hold will not."""
+    if (
+        isinstance(ground_truth, bool)
+        or not isinstance(ground_truth, str | int | float)
+        or ground_truth != ground_truth
+    ):
+        raise Unreadable(f"ground_truth of a {data_source!r} problem is {ground_truth!r}: give a text or a number")
+    gold = str(ground_truth)
+    if boxed := boxes(gold):
+        gold = boxed[-1].content
+    if not gold.strip():
+        raise Unreadable(f"ground_truth of a {data_source!r} problem is blank: give every row a reference answer")
+    return gold

@@ -1,8 +1,8 @@
 r"""Boxes: `\boxed{…}` and `\fbox{…}`, the marks that mathematical text puts around a final answer.
 
 Braces nest, so a box is found by counting them. An escaped brace (`\{`) is a printed character and does not count; a
-line break (`\\`) escapes nothing after it. One pass over the text finds every box: a model stuck in a loop writes
-thousands of boxes that never close, and scanning ahead from each of them would take minutes.
+line break (`\\`) escapes nothing after it. One pass over the text, from the first box on, finds every box: a model
+stuck in a loop writes thousands of boxes that never close, and scanning ahead from each of them would take minutes.
 """
 
 import re
@@ -26,7 +26,8 @@ def boxes(text: str) -> list[Box]:
     """Every balanced box, by where it starts: an inner box comes after its outer one; one left open is not listed."""
     found: list[Box] = []
     unclosed: list[tuple[int, int] | None] = []  # (start of the box, start of its content); None for a plain brace
-    for token in _TOKEN.finditer(text):
+    first = min((place for place in map(text.find, (r"\boxed", r"\fbox")) if place >= 0), default=len(text))
+    for token in _TOKEN.finditer(text, first):
         if token["box"]:
             unclosed.append((token.start(), token.end()))
         elif token["open"]:

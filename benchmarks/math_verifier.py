@@ -1,0 +1,264 @@
+r"""The math verifier: its speed, its limits, and its accuracy beside others that use math-verify.
+
+    python benchmarks/math_verifier.py [--data PROBLEMS.jsonl] [--cores 1] [--only speed limits fuzz accuracy]
+
+`--data` is a JSONL with `solution` and `answer`, as MATH-500 has; without it responses are made up. Times are of wall
+clock, with processor time beside them: on a machine that does something else as well only the second means much.
+
+speed     800 long responses in one event loop: the answer as in the reference, in another form, or wrong. Beside it the
+          same by verl's reward and by TRL's and open-r1's way to call math-verify.
+limits    the same with 1 % of them made to break it: towers, numbers of 10^6 digits, deep nesting, megabytes of text;
+          and once more with 1 % that never end and all reach algebra. How long those take, how much the others wait.
+fuzz      50,000 random and mutated completions: nothing may raise or hang.
+accuracy  `math_pairs.jsonl`, by category, beside the same three.
+"""
+
+import argparse
+import asyncio
+import collections
+import json
+import os
+import random
+import resource
+import statistics
+import threading
+import time
+from pathlib import Path
+
+from math_graders import GRADERS, grade
+
+from reward_fns.math_answer import compute_score, judge
+from reward_fns.mathematics.pool import Limits, pool
+
+PAIRS = Path(__file__).with_name("math_pairs.jsonl")
+RESPONSES, LENGTH, SHARE = 800, 12_000, 100
+USUAL = ("numbers", "thousands", "roots and constants", "several values", "ordered", "intervals", "matrices", "words")
+ALGEBRA = (r"\sum_{k=1}^{n} k^2", r"\frac{n(n+1)(2n+1)}{6}")  # one that text and value do not decide
+
+
+def problems(path: Path | None) -> list[tuple[str, str]]:
+    """(solution, answer)"""
+    if path:
+        rows = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+        return [(row["solution"], row["answer"]) for row in rows]
+    made = random.Random(0)
+    pairs = [json.loads(line) for line in PAIRS.read_text(encoding="utf-8").splitlines()]
+    answers = [pair["gold"] for pair in pairs if pair["category"] in USUAL]
+    return [
+        (rf"Let $x = {made.randint(1, 99)}$, so that $\frac{{x}}{{2}} + 1$ is what we want. " * 8, a) for a in answers
+    ]
+
+
+def another_form(answer: str, made: random.Random) -> str:
+    """As a model may write it, and still right."""
+    forms = [answer.replace(r"\frac", r"\dfrac"), f"${answer}$", f"{answer}.", rf"\left.{answer}\right."[6:-7]]
+    if answer.isdigit():
+        forms += [f"{int(answer):,}", f"x = {answer}", rf"{answer}\text{{ units}}", f"{answer}.0"]
+    return made.choice(forms)
+
+
+def responses(rows: list[tuple[str, str]], count: int = RESPONSES) -> list[tuple[str, str]]:
+    """(completion, reference): 60 % verbatim, 15 % in another form, 25 % with the answer to another problem."""
+    made = random.Random(1)
+    found = []
+    for index in range(count):
+        solution, answer = rows[index % len(rows)]
+        kind = made.random()
+        given = answer if kind < 0.6 else another_form(answer, made) if kind < 0.75 else made.choice(rows)[1]
+        thought = (solution + "\n") * (1 + LENGTH // (len(solution) + 1))
+        final = rf"The answer is <answer>$\boxed{{{given}}}$</answer>"
+        found.append((f"<think>{thought[:LENGTH]}</think>{solution.replace('boxed', 'fbox')}\n{final}", answer))
+    return found
+
+
+async def timed(batch: list[tuple[str, str]], **settings: object) -> tuple[list[str], list[float], float]:
+    """Verdicts, the moment each came, and the whole; all at once in this loop."""
+    began = time.perf_counter()
+
+    async def one(completion: str, gold: str) -> tuple[str, float]:
+        scored = await compute_score("benchmark", completion, gold, **settings)  # type: ignore[arg-type]
+        return str(scored["verdict"]), time.perf_counter() - began
+
+    done = await asyncio.gather(*(one(*item) for item in batch))
+    return [verdict for verdict, _ in done], [moment for _, moment in done], time.perf_counter() - began
+
+
+def speed(rows: list[tuple[str, str]]) -> None:
+    batch = responses(rows)
+    began = time.perf_counter()
+    asyncio.run(judge(*ALGEBRA))
+    print(f"\nspeed: the workers start in {time.perf_counter() - began:.1f} s, once, when algebra is first asked")
+    print(f"  {len(batch)} responses of {statistics.mean(len(c) for c, _ in batch):,.0f} characters on average")
+    for name in ("first time", "references and answers seen before"):
+        cpu = time.process_time()
+        verdicts, _, seconds = asyncio.run(timed(batch))
+        counts = ", ".join(f"{count} {verdict}" for verdict, count in collections.Counter(verdicts).most_common())
+        print(f"  {name:36} {seconds:6.3f} s wall {time.process_time() - cpu:6.3f} s processor   {counts}")
+    for name in GRADERS:
+        graded = grade(name, [(gold, completion) for completion, gold in batch])
+        accepted = sum(verdict is True for verdict, _ in graded)
+        print(f"  {name:36} {sum(seconds for _, seconds in graded):6.3f} s wall {'':18}   {accepted} accepted")
+
+
+class Memory(threading.Thread):
+    """The most that this process has grown by, and the most that its workers held, shared memory counted once."""
+
+    def __init__(self, workers: Limits) -> None:
+        super().__init__(daemon=True)
+        self.pool, self.ended = pool(workers), threading.Event()
+        self.before, self.most, self.most_workers, self.most_processes = self._rss(), 0, 0, 0
+
+    def _rss(self) -> int:
+        return int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize()
+
+    def run(self) -> None:
+        while not self.ended.wait(0.2):
+            self.most = max(self.most, self._rss() - self.before)
+            shares = [share for share in map(_pss, self._processes()) if share]
+            self.most_workers = max(self.most_workers, sum(shares))
+            self.most_processes = max(self.most_processes, len(shares))
+
+    def _processes(self) -> list[int]:
+        if self.pool.forker is None:
+            return []
+        pid = self.pool.forker.pid
+        return [pid, *map(int, Path(f"/proc/{pid}/task/{pid}/children").read_text().split())]
+
+    def __str__(self) -> str:
+        return (
+            f"this process grew by {self.most / 2**20:.0f} MB, {self.most_processes} worker processes held "
+            f"{self.most_workers / 2**20:.0f} MB"
+        )
+
+
+def _pss(pid: int) -> int:
+    try:
+        lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
+        return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("Pss:"))
+    except (OSError, StopIteration):
+        return 0
+
+
+def hostile(kind: str) -> list[tuple[str, str]]:
+    tower = "^{".join(["9"] * 40) + "}" * 39
+    texts = {
+        "mixed": [
+            (tower, "2^{100}"), (r"\sum_{k=1}^{n} 9^{9^{9^{k}}}", r"\sum_{k=1}^{n} k!"),
+            ("7" * 10**6, "7"), ("1/" + "3" * 10**6, r"\frac{1}{3}"),
+            ("(" * 20_000 + "5" + ")" * 20_000, "5"), (r"\frac{1}{" * 120 + "2" + "}" * 120, "2"),
+            ("so it is " * 120_000, "x^2"), ("{" * 10**6, "12"),
+        ],
+        "endless": [(rf"\sum_{{k=1}}^{{n}} {base}^{{9^{{9^{{k}}}}}}", r"\sum_{k=1}^{n} k!") for base in range(2, 10)],
+    }  # fmt: skip
+    return [(f"<think>Hm.</think><answer>{answer}</answer>", gold) for answer, gold in texts[kind]]
+
+
+def limits(rows: list[tuple[str, str]]) -> None:
+    usual = responses(rows)
+    sums = [(f"<answer>{ALGEBRA[1]}+{i}</answer>", ALGEBRA[0]) for i in range(8)]
+    asyncio.run(judge(*ALGEBRA))  # the workers are up
+    for kind in ("mixed", "endless"):
+        attacks = hostile(kind)
+        clean = usual[: RESPONSES - len(sums) - len(attacks)] + sums
+        pool(Limits())._outcomes.clear()
+        _, alone, seconds = asyncio.run(timed(clean))
+        pool(Limits())._outcomes.clear()  # nothing is answered from memory
+        memory = Memory(Limits())
+        memory.start()
+        batch = list(clean)
+        places = [index * (len(clean) // len(attacks)) + index for index in range(len(attacks))]
+        for place, attack in zip(places, attacks, strict=True):
+            batch.insert(place, attack)
+        verdicts, moments, whole = asyncio.run(timed(batch))
+        memory.ended.set()
+        others = sorted(moment for index, moment in enumerate(moments) if index not in places)
+        delays = [moment - before for moment, before in zip(others, sorted(alone), strict=True)]
+        print(f"\nlimits, {kind}: {len(attacks)} of {len(batch)} responses; {whole:.2f} s ({seconds:.2f} s without)")
+        print(f"  hostile: {', '.join(f'{verdicts[at]} {moments[at]:.2f} s' for at in places)}")
+        print(f"  others:  delayed by {max(delays):.2f} s at most, {statistics.median(delays):.3f} s in the median")
+        print(f"  memory:  {memory}")
+
+
+def fuzz(rows: list[tuple[str, str]], count: int = 50_000) -> None:
+    made = random.Random(2)
+    pairs = [json.loads(line) for line in PAIRS.read_text(encoding="utf-8").splitlines()]
+    golds = [answer for _, answer in rows] + [pair["gold"] for pair in pairs]
+    bits = [chr(code) for code in range(32, 127)] + list("²½π−×٥é√∞\n") + [r"\frac", r"\sqrt{", r"\text{", r"\boxed{"]
+    bits += ["<answer>", "</answer>", "<think>", "</think>", r"\sum_{k=1}^{n}", r"\int_0^1", "!", "^{9", r"\pm", " or "]
+
+    def completion(gold: str) -> str:
+        if made.random() < 0.3:
+            return "".join(made.choices(bits, k=made.randint(0, 60)))
+        text = made.choice([gold, made.choice(pairs)["answer"]])
+        for _ in range(made.randint(1, 4)):
+            at = made.randint(0, len(text))
+            text = text[: max(0, at - made.randint(0, 2))] + made.choice(bits) + text[at:]
+        return f"<think>r</think><answer>{text}</answer>"
+
+    cases = [(completion(gold), gold) for gold in made.choices(golds, k=count)]
+    began, verdicts, longest = time.perf_counter(), collections.Counter(), 0.0
+    for start in range(0, count, 500):
+        found, moments, _ = asyncio.run(timed(cases[start : start + 500]))
+        verdicts.update(found)
+        longest = max(longest, *moments)
+    print(f"\nfuzz: {count:,} completions in {time.perf_counter() - began:.0f} s, none raised; {dict(verdicts)}")
+    print(f"  the longest that one of them took, with 499 others beside it: {longest:.2f} s")
+
+
+def accuracy() -> None:
+    pairs = [json.loads(line) for line in PAIRS.read_text(encoding="utf-8").splitlines()]
+    texts = [(pair["gold"], pair["answer"]) for pair in pairs]
+
+    async def ours() -> list[tuple[bool, float]]:
+        await judge(*ALGEBRA)
+        found = []
+        for gold, answer in texts:
+            began = time.perf_counter()
+            found.append((await judge(gold, answer) == "correct", time.perf_counter() - began))
+        return found
+
+    results: dict[str, list] = {"this": asyncio.run(ours())}
+    for name in GRADERS:
+        results[name] = list(grade(name, [(gold, rf"The answer is $\boxed{{{answer}}}$.") for gold, answer in texts]))
+    print(f"\naccuracy: right decisions on {len(pairs)} labelled pairs")
+    print(f"  {'category':24}{'pairs':>6}" + "".join(f"{name:>10}" for name in results))
+    categories = dict.fromkeys(pair["category"] for pair in pairs)
+    groups = {category: [pair["category"] == category for pair in pairs] for category in categories}
+    groups |= {"all": [True] * len(pairs), "all but left undone": [not is_it for is_it in groups["left undone"]]}
+    for category, members in groups.items():
+        chosen = [index for index, is_member in enumerate(members) if is_member]
+        right = {name: sum(found[i][0] is pairs[i]["equal"] for i in chosen) for name, found in results.items()}
+        shares = "".join(f"{100 * count / len(chosen):9.1f}%" for count in right.values())
+        print(f"  {category:24}{len(chosen):6}{shares}")
+    for title, wanted, label in (
+        ("wrong accepts", True, False),
+        ("wrong rejects", False, True),
+        ("not judged", None, None),
+    ):
+        counts = [
+            sum(
+                verdict is wanted and label in (None, pair["equal"])
+                for (verdict, _), pair in zip(found, pairs, strict=True)
+            )
+            for found in results.values()
+        ]
+        print(f"  {title:30}" + "".join(f"{count:>10}" for count in counts))
+    times = [[seconds for _, seconds in found] for found in results.values()]
+    print(f"  {'seconds for all':30}" + "".join(f"{sum(each):>10.2f}" for each in times))
+    print(f"  {'milliseconds, median':30}" + "".join(f"{1000 * statistics.median(each):>10.2f}" for each in times))
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--data", type=Path)
+    parser.add_argument("--cores", type=int, default=1)
+    parser.add_argument("--only", nargs="+", default=["speed", "limits", "fuzz", "accuracy"])
+    arguments = parser.parse_args()
+    os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[: arguments.cores])
+    rows = problems(arguments.data)
+    print(f"{arguments.cores} core(s); load of the machine at the start {os.getloadavg()[0]:.1f}")
+    for part, run in (("speed", speed), ("limits", limits), ("fuzz", fuzz)):
+        if part in arguments.only:
+            run(rows)
+    if "accuracy" in arguments.only:
+        accuracy()

@@ -1,0 +1,250 @@
+r"""The shape of an answer: what it is a list, a set, a pair or an equation of, before any value is looked at.
+
+Most wrong accepts of symbolic graders are confusions of shape: a set for a pair, the last member of a chain of
+equalities for all of it, two answers where one was asked. Here the shape is read first and only its members are ever
+compared as values.
+
+    3, 5, 7     1 \pm 2     x=1 or x=2      several values, in any order
+    \{3, 5\}    [1,2] \cup [3,4]            a set, a union
+    (3, 5)   [3, 5)   x > 5   1:2:3         an ordered group: pair, interval, ray, ratio
+    \begin{pmatrix} … \end{pmatrix}         the same: a matrix
+    x = 5   f(x) = 2x + 1   5 = 2 + 3       a chain of equalities, with the names it starts with
+    x + y < 5                               any other relation
+    (B)   yes   no solution                 a choice, words
+    12 cm                                   a formula with what stands around it
+"""
+
+import re
+from functools import lru_cache
+
+from reward_fns.mathematics.shapes import Chain, Choice, Formula, Group, Several, Shape, Words
+from reward_fns.mathematics.tokens import COMMAND, MARK, NUMBER, RUN, WORD, Token, Tokens, plain, tokenize
+from reward_fns.mathematics.units import quantity
+
+_OPEN, _CLOSE = ("(", "[", "{", r"\{", r"\langle", r"\begin"), (")", "]", "}", r"\}", r"\rangle", r"\end")
+_DEEPEST = 30
+_PREFIX = re.compile(
+    r"^\W*(?:(?:so|thus|therefore|hence),? )?(?:the )?(?:(?:final |correct )?answer(?: is|:)|final answer)[:\s]*", re.I
+)
+_NUMERALS = """zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen
+    seventeen eighteen nineteen twenty""".split()
+_ARTICLES = re.compile(r"^(?:the|a|an|it is|it's) ")
+# What is read as something else: words without articles and plurals, or whole texts.
+_SYNONYMS = {
+    "true": "yes", "false": "no", "dne": "does not exist", "limit does not exist": "does not exist",
+    r"\emptyset": "no solution", r"\{\}": "no solution", "empty set": "no solution",
+    "infinitely many solution": "infinitely many", r"\mathbb R": "all real number", "all real": "all real number",
+    r"(-\infty,\infty)": "all real number",
+}  # fmt: skip
+_INFINITY = (Token(COMMAND, r"\infty"),)
+_MINUS_INFINITY = (Token(MARK, "-"), *_INFINITY)
+_SUBSCRIPT = r"(?:_\{?[\w,+-]+\}?)?"
+_NAME = re.compile(
+    rf"(?:m?\\angle|\\overline|\\triangle|\\vec)? ?\{{?(?:[A-Za-z]|[A-Z] [A-Z]|[A-Z]{{3}}|\\[a-z]+)\}}?'*{_SUBSCRIPT}"
+    r"(?:\([a-z](?:,[a-z])*\))?"
+    rf"|\([a-z]{_SUBSCRIPT}(?:,[a-z]{_SUBSCRIPT})+\)"
+)
+_ANOTHER_CHOICE = re.compile(r"(?<![A-Za-z])[A-J] ?[).:]|^[A-J]$")
+_NOT_NAMES = frozenset((r"\pi", r"\infty", "e", "i"))
+
+
+def shape(answer: str) -> Shape:
+    """Read an answer. Never fails: what cannot be read is text."""
+    return _remembered(answer) if len(answer) <= 100 else _read(answer)  # what is remembered must stay small
+
+
+def _read(answer: str) -> Shape:
+    tokens = tokenize(_PREFIX.sub("", answer, count=1))
+    try:
+        return _shape(tokens)
+    except RecursionError:  # (a) option (a) option …
+        return Shape(plain(tokens))
+
+
+_remembered = lru_cache(maxsize=1024)(_read)
+
+
+def _shape(tokens: Tokens) -> Shape:
+    tokens = _strip(tokens)
+    text = plain(tokens)
+    if not _balanced(tokens):
+        return _choice(tokens, text) or Shape(text)  # B) 12
+    if text in _SYNONYMS:
+        return Words(text, words=_SYNONYMS[text])
+    for read in (_several, _relation, _ratio, _bracketed, _matrix, _plus_minus, _choice, _words):
+        if (found := read(tokens, text)) is not None:
+            return found
+    return Formula(text, quantity=quantity(tokens))
+
+
+def _shapes(parts: list[Tokens]) -> tuple[Shape, ...]:
+    return tuple(map(_shape, parts))
+
+
+def _strip(tokens: Tokens) -> Tokens:
+    """Without braces around the whole, and without a comma or full stop behind it."""
+    while tokens and tokens[-1].text in (",", ";", "."):
+        tokens = tokens[:-1]
+    while len(tokens) > 1 and tokens[0].text == "{" and _closing(tokens) == len(tokens) - 1:
+        tokens = tokens[1:-1]
+    return tokens
+
+
+def _depths(tokens: Tokens) -> list[int]:
+    """How many brackets are open behind each token."""
+    depth, found = 0, []
+    for token in tokens:
+        depth += (token.text in _OPEN) - (token.text in _CLOSE)
+        found.append(depth)
+    return found
+
+
+def _balanced(tokens: Tokens) -> bool:
+    depths = _depths(tokens)
+    return not depths or depths[-1] == 0 and 0 <= min(depths) and max(depths) <= _DEEPEST
+
+
+def _closing(tokens: Tokens) -> int:
+    """Where the bracket closes that the tokens begin with."""
+    depths = _depths(tokens)
+    return depths.index(0) if 0 in depths else -1
+
+
+def _split(tokens: Tokens, *separators: str) -> tuple[list[Tokens], list[str]]:
+    """The parts between separators outside all brackets, and the separators."""
+    parts, found, start = [], [], 0
+    for index, (token, depth) in enumerate(zip(tokens, _depths(tokens), strict=True)):
+        if not depth and token.text in separators and token.kind in (MARK, COMMAND):
+            parts.append(tokens[start:index])
+            found.append(token.text)
+            start = index + 1
+    return [*parts, tokens[start:]], found
+
+
+def _several(tokens: Tokens, text: str) -> Shape | None:
+    parts, separators = _split(tokens, ",", ";", "or", "and")
+    if not separators:
+        parts, separators = _split(tokens, r"\cup")
+        return Several(text, _shapes(parts), braced=True) if separators else None
+    items = _shapes([part for part in parts if part])  # "2, and 3" has an empty part
+    if len(items) == 1:
+        return items[0]
+    return Several(text, tuple(inner for item in items for inner in _values(item)))  # 1 ± 2, 5 is three values
+
+
+def _values(item: Shape) -> tuple[Shape, ...]:
+    return item.items if isinstance(item, Several) and not item.braced else (item,)
+
+
+def _relation(tokens: Tokens, text: str) -> Shape | None:
+    members, found = _split(tokens, r"\in")
+    if len(found) == 1 and _name(members[0]):
+        return _shape(members[1])
+    parts, ops = _split(tokens, "=", "!=", "<", "<=", ">", ">=")
+    if not ops:
+        return None
+    if not all(parts):
+        return Shape(text)
+    if set(ops) == {"="}:
+        return _chain(parts, text)
+    return _inequality(parts, ops, text) or Shape(text)
+
+
+def _chain(parts: list[Tokens], text: str) -> Shape:
+    if len(parts) == 2 and _name(parts[1]) and not _name(parts[0]):  # 5 = x
+        parts = parts[::-1]
+    first = next((index for index, part in enumerate(parts[:-1]) if not _name(part)), len(parts) - 1)
+    return Chain(text, _shapes(parts[first:]), names=tuple(plain(_strip(part)) for part in parts[:first]))
+
+
+def _name(tokens: Tokens) -> bool:
+    r"""A left side that only names what follows: x, x_1, f(x), (x, y), AB, \angle ABC, "area"."""
+    if tokens and all(token.kind in (WORD, RUN) for token in tokens):
+        return True
+    return bool(_NAME.fullmatch(plain(_strip(tokens)))) and not any(token.text in _NOT_NAMES for token in tokens)
+
+
+def _inequality(parts: list[Tokens], ops: list[str], text: str) -> Shape | None:
+    """`a < x <= b` and `x > a` are intervals; with anything but a bare name in them they are relations."""
+    if set(ops) <= {">", ">="}:  # from small to large
+        parts, ops = parts[::-1], [op.replace(">", "<") for op in reversed(ops)]
+    if len(parts) == 2 and ops != ["!="] and _name(parts[0]) != _name(parts[1]):
+        parts, ops = ([_MINUS_INFINITY, *parts], ["<", *ops]) if _name(parts[0]) else ([*parts, _INFINITY], [*ops, "<"])
+    if len(parts) == 2:
+        return Chain(text, _shapes(parts), op=ops[0])
+    if len(parts) == 3 and _name(parts[1]) and set(ops) <= {"<", "<="}:
+        kind = ("[" if ops[0] == "<=" else "(") + ("]" if ops[1] == "<=" else ")")
+        return Group(text, _shapes(parts[::2]), kind=kind, name=plain(_strip(parts[1])))
+    return None
+
+
+def _ratio(tokens: Tokens, text: str) -> Shape | None:
+    """3:4 is 3/4; 10:30 is a time."""
+    if not re.fullmatch(r"\d+:\d+", text) or re.fullmatch(r"\d{1,2}:\d\d", text):
+        return None
+    return Formula(text, quantity=quantity((tokens[0], Token(MARK, "/"), tokens[2])))
+
+
+def _bracketed(tokens: Tokens, text: str) -> Shape | None:
+    if len(tokens) < 2 or _closing(tokens) != len(tokens) - 1:
+        return None
+    brackets, inside = tokens[0].text + tokens[-1].text, tokens[1:-1]
+    if brackets == r"\{\}" and inside and not any(token.text in ("|", ":", r"\emptyset") for token in inside):
+        return Several(text, _values(_shape(inside)), braced=True)
+    parts, separators = _split(inside, ",", ";")
+    if not separators or not all(parts) or brackets not in ("()", "[]", "(]", "[)", r"\langle\rangle"):
+        return None
+    return Group(text, _shapes(parts), kind=brackets if len(parts) == 2 and brackets[0] != "\\" else "()")
+
+
+def _matrix(tokens: Tokens, text: str) -> Shape | None:
+    match = re.fullmatch(r"\\begin\{([pbvBV]?)(?:small)?matrix\}(.*)\\end\{\1(?:small)?matrix\}", text, re.S)
+    if not match:
+        return None
+    rows = [_split(row, "&")[0] for row in _split(tokens[4:-4], r"\\")[0] if row]
+    if not rows or not all(all(row) for row in rows) or len({len(row) for row in rows}) != 1:
+        return Shape(text)
+    bars, vector = match[1] in ("v", "V"), 1 in (len(rows), len(rows[0]))
+    kind = "()" if vector and not bars else f"{'determinant' if bars else 'matrix'} of {len(rows)} rows"
+    return Group(text, _shapes([entry for row in rows for entry in row]), kind=kind)
+
+
+def _plus_minus(tokens: Tokens, text: str) -> Shape | None:
+    places = [index for index, token in enumerate(tokens) if token.text in (r"\pm", r"\mp")]
+    if len(places) != 1:
+        return None
+    before, after = tokens[: places[0]], tokens[places[0] + 1 :]
+    plus = (*before, Token(MARK, "+"), *after) if before else after
+    return Several(text, _shapes([plus, (*before, Token(MARK, "-"), *after)]))
+
+
+def _choice(tokens: Tokens, text: str) -> Shape | None:
+    if tokens and tokens[0].text.lower() in ("option", "choice", "answer") and len(tokens) > 1:
+        tokens = tokens[1:]
+    texts = [token.text for token in tokens]
+    if len(texts) >= 3 and texts[0] == "(" and texts[2] == ")" and re.fullmatch("[A-Ja-j]", texts[1]):
+        letter, rest = texts[1], tokens[3:]
+    elif texts and re.fullmatch("[A-J]", texts[0]) and (len(texts) == 1 or texts[1] in (")", ".", ":")):
+        letter, rest = texts[0], tokens[2:]
+    else:
+        return None
+    if rest and rest[0].text in ("^", "_", "+", "-", "*", "/", "(", "!", "'"):  # (a)^2: a formula
+        return None
+    if _ANOTHER_CHOICE.search(plain(rest)):  # (A) 3 (B) 4
+        return None
+    return Choice(text, _shapes([rest] if rest else []), letter=letter.upper())
+
+
+def _words(tokens: Tokens, text: str) -> Shape | None:
+    kinds = {token.kind for token in tokens}
+    if not kinds & {WORD, RUN} or kinds & {NUMBER, COMMAND}:
+        return None
+    marks = {token.text for token in tokens if token.kind == MARK}
+    if not marks <= {"-", "'", "(", ")", ".", "and", "or", "&"} or WORD not in kinds and marks & {"-", "("}:
+        return None  # abc - def, abc(d): letters
+    spoken = "".join(" " * token.spaced + token.text for token in tokens)
+    words = _ARTICLES.sub("", re.sub(r"[^a-z']+", " ", spoken.lower()).strip())
+    words = re.sub(r"(?<=[a-z]{4})s\b", "", words)  # no solutions
+    if words in _NUMERALS:
+        return Formula(text, quantity=quantity((Token(NUMBER, str(_NUMERALS.index(words))),)))
+    return Words(text, words=_SYNONYMS.get(words, words))
