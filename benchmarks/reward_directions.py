@@ -11,7 +11,6 @@ same between two halves of the groups, under one stack, says how much is noise.
 
 import argparse
 import json
-import random
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -63,8 +62,16 @@ def by_group(pairs: Sequence[dict], rows: torch.Tensor, weight: torch.Tensor) ->
     return torch.zeros(len(names), rows.shape[1]).index_add(0, groups, rows * weight.unsqueeze(1))
 
 
-def cosine(a: torch.Tensor, b: torch.Tensor) -> float:
-    return float(torch.nn.functional.cosine_similarity(a.sum(0), b.sum(0), dim=0))
+class Cosines:
+    """Of sums over groups. All that is asked of the directions is in their dot products, a small matrix."""
+
+    def __init__(self, updates: dict[str, torch.Tensor]) -> None:
+        self.dots = {(a, b): (updates[a] @ updates[b].T).double() for a in updates for b in updates}
+
+    def __call__(self, a: str, one: torch.Tensor, b: str, two: torch.Tensor) -> float:
+        """Between `a` summed with the weights `one`, and `b` with `two`."""
+        norms = (one @ self.dots[a, a] @ one).sqrt() * (two @ self.dots[b, b] @ two).sqrt()
+        return float(one @ self.dots[a, b] @ two / norms)
 
 
 def main() -> None:
@@ -75,24 +82,25 @@ def main() -> None:
     files = sorted(options.pairs.glob("*.jsonl"))
     pairs = [json.loads(line) for file in files for line in file.read_text().splitlines()]
     rows = gradients(pairs, options.checkpoint)
-    chance = random.Random(0)
+    torch.manual_seed(0)
     for normalize in (False, True):
         updates = {stack: by_group(pairs, rows, advantages(pairs, stack, normalize)) for stack in STACKS}
         count = len(updates["coop"])
         live = {stack: int((update.abs().sum(1) > 0).sum()) for stack, update in updates.items()}
         print(f"\n{count} groups, advantages {'divided by' if normalize else 'without'} the standard deviation")
         print("groups with a gradient: " + ", ".join(f"{stack} {number}" for stack, number in live.items()))
-        samples = [[chance.randrange(count) for _ in range(count)] for _ in range(RESAMPLES)]
+        cosine = Cosines(updates)
+        every = torch.ones(count, dtype=torch.float64)
+        draws = torch.randint(count, (RESAMPLES, count))
+        samples = torch.zeros(RESAMPLES, count, dtype=torch.float64)
+        samples.scatter_add_(1, draws, torch.ones_like(draws, dtype=torch.float64))
         for a, b in (("coop", "margin"), ("coop", "adv"), ("margin", "adv")):
-            spread = sorted(cosine(updates[a][sample], updates[b][sample]) for sample in samples)
+            spread = sorted(cosine(a, sample, b, sample) for sample in samples)
             low, high = spread[int(0.025 * RESAMPLES)], spread[int(0.975 * RESAMPLES)]
-            print(
-                f"  cos({a}, {b}) = {cosine(updates[a], updates[b]):.4f}  [{low:.4f}, {high:.4f}] over resampled groups"
-            )
-        half = chance.sample(range(count), count)
-        one, two = half[: count // 2], half[count // 2 :]
-        for stack, update in updates.items():
-            print(f"  cos of two halves under {stack} = {cosine(update[one], update[two]):.4f}")
+            print(f"  cos({a}, {b}) = {cosine(a, every, b, every):.4f}, 95 % of resamples {low:.4f} to {high:.4f}")
+        half = (torch.randperm(count) < count // 2).double()
+        for stack in STACKS:
+            print(f"  cos of two halves under {stack} = {cosine(stack, half, stack, 1 - half):.4f}")
 
 
 if __name__ == "__main__":
