@@ -73,6 +73,7 @@ class Manifest:
     metrics: Mapping[str, float]
     generation: Mapping[str, Any] = field(default_factory=dict)
     prompts: Mapping[str, str] = field(default_factory=prompts)
+    verifier: Mapping[str, Any] = field(default_factory=dict)  # the reward function: path, name, reward_kwargs
     format: int = FORMAT
 
     def write(self, folder: Path) -> None:
@@ -93,6 +94,7 @@ class Manifest:
                 f"it (agon-verl {values.get('versions', {}).get('agon-verl')})"
             )
         names = [each.name for each in dataclasses.fields(cls)]
+        values.setdefault("verifier", {})  # the first checkpoints did not say
         if missing := [name for name in names if name not in values]:
             raise CheckpointError(f"{folder} is no checkpoint of a pair: its {MANIFEST} has no {', '.join(missing)}")
         return cls(**{name: values[name] for name in names})

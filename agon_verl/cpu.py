@@ -97,6 +97,17 @@ def _name_gloo_once() -> None:
     distributed.initialize_global_process_group_ray = initialize
 
 
+def vllm_environment() -> dict[str, str]:
+    """What the processes of vLLM's CPU build are started with."""
+    # One core is left to the engine's own loop, which would otherwise wait for the threads of the model's.
+    threads = str(max(1, (os.cpu_count() or 2) - 1))
+    return {
+        "VLLM_CPU_KVCACHE_SPACE": "1",
+        "VLLM_CPU_OMP_THREADS_BIND": "nobind",
+        "OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS", threads),
+    }
+
+
 def _register_platform() -> None:
     from verl.plugin.platform import PlatformBase, PlatformRegistry
 
@@ -164,13 +175,7 @@ def _register_platform() -> None:
             return False  # weights travel through shared memory
 
         def rollout_env_vars(self) -> dict[str, str]:
-            # One core is left to the engine's own loop, which would otherwise wait for the threads of the model's.
-            threads = str(max(1, (os.cpu_count() or 2) - 1))
-            return {
-                "VLLM_CPU_KVCACHE_SPACE": "1",
-                "VLLM_CPU_OMP_THREADS_BIND": "nobind",
-                "OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS", threads),
-            }
+            return vllm_environment()
 
         def cudart(self) -> None:
             return None

@@ -85,6 +85,7 @@ class Export:
     rewards: Mapping[str, Any]
     versions: Mapping[str, str]
     metrics: Mapping[str, float]
+    verifier: Mapping[str, Any]
 
 
 def export(
@@ -96,7 +97,7 @@ def export(
         raise ExportError(f"{out} exists and is not an empty folder: give another one, or remove it")
     folder = find(checkpoint)
     manifest = Manifest.read(folder)
-    found, weights = find_base(manifest, base, needed=merged)
+    found, weights = find_base(manifest.base, manifest.base_hash, base, needed=merged)
     record = describe(manifest, found, direction)
     out.parent.mkdir(parents=True, exist_ok=True)
     scratch = out.parent / f".{out.name}.{os.getpid()}"
@@ -126,20 +127,20 @@ def find(path: Path) -> Path:
     return newest
 
 
-def find_base(manifest: Manifest, given: str | None, needed: bool) -> tuple[Base, Path | None]:
+def find_base(path: str, base_hash: str, given: str | None, needed: bool) -> tuple[Base, Path | None]:
     """The base and the folder of its weights; without the latter where it is not on this machine and need not be."""
-    asked = given or manifest.base
+    asked = given or path
     try:
         folder = base_folder(asked)
         have = hash_of_base(folder)
     except (OSError, ValueError, CheckpointError):  # huggingface_hub's own errors are among these
         if given is None and not needed:
-            return Base(asked, manifest.base_hash, checked=False), None
+            return Base(asked, base_hash, checked=False), None
         raise ExportError(f"{asked} holds no weights that can be read: give the base's folder with --base") from None
-    if have != manifest.base_hash:
+    if have != base_hash:
         raise ExportError(
             f"{asked} is not the base that the pair was trained on: its weights' hash is {have[:12]}, the checkpoint's "
-            f"{manifest.base_hash[:12]}; give the right folder with --base"
+            f"{base_hash[:12]}; give the right folder with --base"
         )
     local = Path(asked).expanduser()
     return Base(str(local.absolute()) if local.is_dir() else asked, have, checked=True), folder
@@ -193,6 +194,7 @@ def describe(manifest: Manifest, base: Base, direction: str | None) -> Export:
         },
         versions=manifest.versions,
         metrics=metrics,
+        verifier=manifest.verifier,
     )
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import transfer_queue as tq
 from transfer_queue import KVBatchMeta
 
-from agon_verl.decoding import TagKeeper
+from agon_verl.tags import TagKeeper
 from agon_verl.wire import ADAPTER
 
 

@@ -113,4 +113,5 @@ class ResumableTrainer(PPOTrainerSync):
             versions=checkpoint.versions(),
             metrics=self.last_metrics,
             generation=generation_settings(self.config),
+            verifier=OmegaConf.to_container(self.config.reward.custom_reward_function, resolve=True),  # type: ignore[arg-type]
         )

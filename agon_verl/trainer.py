@@ -34,7 +34,6 @@ from agon_verl import self_check
 from agon_verl.batches import concat, no_advantage, put_rewards, select
 from agon_verl.checkpoint import CheckpointError
 from agon_verl.config import AgonConfig
-from agon_verl.decoding import TagKeeper
 from agon_verl.game.advantages import group_advantages, live_groups
 from agon_verl.game.alarms import Alarms
 from agon_verl.game.health import Trends, cascade_health, health_metrics, validation_health
@@ -45,6 +44,7 @@ from agon_verl.preflight import check_settings
 from agon_verl.records import overlap, pair_records, write_jsonl
 from agon_verl.resume import ResumableTrainer
 from agon_verl.rollout.watchdog import Watchdog
+from agon_verl.tags import TagKeeper
 from agon_verl.wire import PROBLEM, pair_of, share_rival
 from agon_verl.worker import AgonWorker
 

@@ -10,8 +10,9 @@ from tokenizers import Tokenizer, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 from verl import DataProto
 
-from agon_verl.decoding import TagKeeper, TagKeepingRewardManager
+from agon_verl.decoding import TagKeepingRewardManager
 from agon_verl.game import transcript
+from agon_verl.tags import TagKeeper
 
 TAGS = ("<|channel>thought", "<channel|>")
 TEXT = "<|channel>thought I guess 4 <channel|> so <answer>5</answer> <turn|>"

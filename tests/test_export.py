@@ -41,6 +41,7 @@ def make_checkpoint(run: Path, base: Path, step: int = 3, /, **changes: Any) -> 
         "game": {"reward": "margin", "format_weight": 0.25, "domain": "math", "reasoning_tags": ["<r>", "</r>"]},
         "versions": {"agon-verl": "0.1.0"},
         "generation": {"temperature": 0.6},
+        "verifier": {"path": "pkg://reward_fns.math_answer", "name": "compute_score", "reward_kwargs": {}},
         "metrics": {"val-core/toy/sums/A_to_B/acc/mean@1": 0.5, "val-core/toy/sums/B_to_A/acc/mean@1": 0.75},
     }
     with committing(run, step) as folder:
@@ -105,6 +106,7 @@ def test_the_manifest_says_what_the_pair_is_and_how_to_play_it(tmp_path: Path, b
         "rewards": {"stack": "margin", "format_weight": 0.25, "tiebreak_weight": 0.0},
         "versions": {"agon-verl": "0.1.0"},
         "metrics": {"val-core/toy/sums/A_to_B/acc/mean@1": 0.5, "val-core/toy/sums/B_to_A/acc/mean@1": 0.75},
+        "verifier": {"path": "pkg://reward_fns.math_answer", "name": "compute_score", "reward_kwargs": {}},
     }
 
 

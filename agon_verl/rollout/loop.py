@@ -22,7 +22,6 @@ from verl.trainer.ppo.v1.agent_loop_tq import AgentLoopManagerTQ, AgentLoopWorke
 from verl.utils import tensordict_utils as tu
 
 from agon_verl.config import AgonConfig
-from agon_verl.decoding import TagKeeper
 from agon_verl.game import transcript
 from agon_verl.game.attempt import NO_ATTEMPT, Attempt, attempt_of
 from agon_verl.game.copying import copied_share
@@ -34,6 +33,7 @@ from agon_verl.game.statistics import Pair
 from agon_verl.game.transcript import OPENED
 from agon_verl.game.withhold import withhold_answer
 from agon_verl.rollout.watchdog import in_words
+from agon_verl.tags import TagKeeper
 from agon_verl.wire import ADAPTER, BASE, PROBLEM, past_of
 
 
@@ -104,7 +104,7 @@ class AgonAgentLoop(SingleTurnAgentLoop):
         output = await super().run(dict(sampling), **{**kwargs, "raw_prompt": messages})
         output.extra_fields["span"] = (started, time.time())
         # Extra fields reach the reward function in `extra_info`: it sees a completion, never its prompt.
-        output.extra_fields[OPENED] = self._opens_reasoning(output.prompt_ids)
+        output.extra_fields[OPENED] = self._reader.opened_by(output.prompt_ids)
         return PairOutput(**dict(output))
 
     def _attempt(self, problem: list[dict[str, Any]], draft: PairOutput) -> Attempt:
@@ -122,10 +122,6 @@ class AgonAgentLoop(SingleTurnAgentLoop):
     def _read(self, output: PairOutput) -> transcript.Transcript:
         completion = self._reader.decode(output.response_ids)
         return transcript.read(completion, opened=output.extra_fields[OPENED], tags=self.game.reasoning_tags)
-
-    def _opens_reasoning(self, prompt_ids: list[int]) -> bool:
-        """Whether the chat template has opened the reasoning block at the end of the prompt."""
-        return self.tokenizer.decode(prompt_ids[-16:]).rstrip().endswith(self.game.reasoning_tags[0])
 
     def _count(self, text: str) -> int:
         return len(self.tokenizer.encode(text, add_special_tokens=False))

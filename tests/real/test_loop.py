@@ -8,10 +8,10 @@ from verl.experimental.agent_loop.agent_loop import AgentLoopMetrics
 from verl.utils.tokenizer.continuous_token_wiring import create_continuous_token_builder
 
 from agon_verl.config import AgonConfig
-from agon_verl.decoding import TagKeeper
 from agon_verl.game.prompts import challenge_messages
 from agon_verl.game.transcript import OPENED
 from agon_verl.rollout.loop import AgonAgentLoop, PairOutput
+from agon_verl.tags import TagKeeper
 
 PROBLEM = [{"role": "user", "content": "What is 2+2?"}]
 
@@ -67,9 +67,9 @@ def test_reasoning_opened_by_the_template_is_never_shown(loop: AgonAgentLoop) ->
 
 def test_a_template_that_opens_the_reasoning_is_seen_in_the_prompt(loop: AgonAgentLoop) -> None:
     encode = loop.tokenizer.encode
-    assert loop._opens_reasoning(encode("<|assistant|><think>\n", add_special_tokens=False))
-    assert not loop._opens_reasoning(encode("<|assistant|>", add_special_tokens=False))
-    assert not loop._opens_reasoning(encode("<think></think>\n", add_special_tokens=False))
+    assert loop._reader.opened_by(encode("<|assistant|><think>\n", add_special_tokens=False))
+    assert not loop._reader.opened_by(encode("<|assistant|>", add_special_tokens=False))
+    assert not loop._reader.opened_by(encode("<think></think>\n", add_special_tokens=False))
 
 
 @pytest.mark.parametrize("limit", [100, 128, 200])
