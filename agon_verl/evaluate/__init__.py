@@ -1,0 +1,1 @@
+"""`python -m agon_verl.evaluate`: how good a pair is, at what cost, and how sure that is (docs/evaluate.md)."""

@@ -1,0 +1,231 @@
+"""The command line: `evaluate TARGET --data … --out DIR`, `evaluate compare R1 R2`, `evaluate average R1 R2 …`."""
+
+import argparse
+import asyncio
+import hashlib
+import json
+import sys
+from collections.abc import Sequence
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+from agon_verl.checkpoint import ADAPTER_FILE, CheckpointError, prompts, versions
+from agon_verl.config import ConfigError
+from agon_verl.evaluate import compare, results
+from agon_verl.evaluate.judge import Judge
+from agon_verl.evaluate.play import MOA, Play, answers, modes_of
+from agon_verl.evaluate.problems import Problem, read
+from agon_verl.evaluate.statistics import split
+from agon_verl.evaluate.store import Store, write_at_once
+from agon_verl.evaluate.table import report
+from agon_verl.export import DIRECTIONS
+from agon_verl.game.withhold import DOMAINS
+from agon_verl.inference.engine import Engine
+from agon_verl.inference.moa import REFINE
+from agon_verl.inference.players import InferenceError, Players, Sampling, find_players
+
+
+def options(given: Sequence[str]) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        prog="python -m agon_verl.evaluate",
+        description="Evaluate a run, checkpoint, export or base model. See also: compare --help, average --help.",
+    )
+    add = parser.add_argument
+    add("target", help="a run's folder, a global_step_<n>, an export, or a base model")
+    add("--data", nargs="+", required=True, metavar="SET", help="parquet files, or names of prepared sets")
+    add("--out", type=Path, required=True, help="folder of the generations and results; one that exists is continued")
+    add("--modes", nargs="+", help="A_to_B B_to_A A_to_A B_to_B A B base moa; all that the target has")
+    add("--samples", type=int, default=1, help="a problem (1)")
+    add("--greedy", action="store_true", help="temperature 0")
+    add("--seed", type=int, default=0, help="of the samples (0)")
+    development = parser.add_mutually_exclusive_group()
+    development.add_argument("--dev", nargs="+", metavar="SET", help="where the cascade's direction is chosen")
+    development.add_argument("--dev-share", type=float, metavar="X", help="choose it on this share of each set instead")
+    for name in ("--temperature", "--top-p"):
+        add(name, type=float, help="(the target's, or the paper's 0.6 and 0.95)")
+    add("--top-k", type=int, help="(the target's, or none)")
+    add("--max-tokens", type=int, help="of a completion (the target's, or the paper's 15,360)")
+    add("--max-prompt", type=int, help="tokens of a prompt; a longer attempt is cut (the target's, or 4,096)")
+    add("--base", help="where the base lies, if not where the run found it")
+    add("--domain", choices=DOMAINS, help="(the target's, or math)")
+    add("--tags", nargs=2, metavar=("OPEN", "CLOSE"), help="around the reasoning (the target's, or <think> </think>)")
+    add("--chat", nargs="+", default=[], metavar="KEY=VALUE", help="for the chat template, as enable_thinking=true")
+    add("--reward", help="the verifier: pkg://module or file.py, :function (the run's, or the domain's)")
+    add("--reward-kwargs", nargs="+", default=[], metavar="KEY=VALUE")
+    add("--reward-timeout", type=float, help="seconds (the run's, or 90; 600 for code)")
+    add("--max-failed", type=float, default=0.1, help="share of generations whose judge may fail (0.1)")
+    add("--engine", nargs="+", default=[], metavar="KEY=VALUE", help="vLLM's engine arguments")
+    add("--concurrency", type=int, default=512, help="requests that vLLM is given at a time, about (512)")
+    found = parser.parse_args(given)
+    if found.samples < 1 or (found.greedy and found.samples > 1):
+        parser.error("--samples must be 1 or more, and greedy samples are all the same")
+    if found.dev_share is not None and not 0 < found.dev_share < 1:
+        parser.error("--dev-share must lie between 0 and 1")
+    return found
+
+
+def pairs(given: Sequence[str]) -> dict[str, Any]:
+    """KEY=VALUE, the value as JSON where it is that."""
+    found: dict[str, Any] = {}
+    for each in given:
+        name, equals, value = each.partition("=")
+        if not equals:
+            raise InferenceError(f"{each} is not KEY=VALUE")
+        try:
+            found[name] = json.loads(value)
+        except ValueError:
+            found[name] = value
+    return found
+
+
+def chosen_players(asked: argparse.Namespace) -> Players:
+    chat = pairs(asked.chat) or None
+    tags = tuple(asked.tags) if asked.tags else None
+    found = find_players(
+        asked.target, asked.base, domain=asked.domain, tags=tags, chat=chat, max_prompt=asked.max_prompt
+    )
+    changes = {name: getattr(asked, name) for name in ("temperature", "top_p", "top_k", "max_tokens")}
+    sampling = replace(found.sampling, **{name: value for name, value in changes.items() if value is not None})
+    if asked.greedy:
+        sampling = Sampling(temperature=0.0, top_p=1.0, max_tokens=sampling.max_tokens)
+    return replace(found, sampling=sampling, reward_timeout=asked.reward_timeout or found.reward_timeout)
+
+
+def settings_of(players: Players, judge: Judge, seed: int) -> dict[str, Any]:
+    """What decides a generation and its verdict. Modes, data and samples may grow from one command to the next."""
+
+    def digest(content: bytes) -> str:
+        return hashlib.sha256(content).hexdigest()[:16]
+
+    texts = json.dumps([*prompts().values(), REFINE, players.template])
+    return {
+        "base": players.base_hash or players.base,
+        "adapters": {name: digest((path / ADAPTER_FILE).read_bytes()) for name, path in players.adapters.items()},
+        "sampling": {name: value for name, value in asdict(players.sampling).items() if name != "seed"},
+        "seed": seed,
+        "max_prompt": players.max_prompt,
+        "domain": players.domain,
+        "tags": list(players.tags),
+        "chat": dict(players.chat),
+        "prompts": digest(texts.encode()),
+        "verifier": judge.settings,
+    }
+
+
+def divide(asked: argparse.Namespace) -> tuple[list[Problem], list[Problem]]:
+    """The problems to choose the direction on, and the others, which are reported."""
+    held_out = read(asked.data)
+    if asked.dev:
+        development = read(asked.dev)
+        if shared := {p.id for p in development} & {p.id for p in held_out}:
+            raise InferenceError(f"{len(shared)} problems of --dev are in --data too: take them out of one")
+        return development, held_out
+    picked: set[str] = set()
+    for source in {p.source for p in held_out} if asked.dev_share else ():
+        picked |= split([p.id for p in held_out if p.source == source], asked.dev_share)
+    return [p for p in held_out if p.id in picked], [p for p in held_out if p.id not in picked]
+
+
+def evaluate(asked: argparse.Namespace) -> str:
+    players = chosen_players(asked)
+    modes = list(dict.fromkeys(asked.modes or modes_of(players, asked.greedy)))
+    for mode in modes:
+        answers(mode, "", 0, players.names)
+    if asked.greedy and MOA in modes:
+        raise InferenceError("two greedy samples of the base are the same: leave moa out, or --greedy")
+    directions = [mode for mode in DIRECTIONS if mode in modes]
+    development, held_out = divide(asked)
+    if development and len(directions) < len(DIRECTIONS):
+        raise InferenceError("a development split chooses between A_to_B and B_to_A: evaluate both, or leave it out")
+    if not players.checked:
+        print(f"agon-verl: {players.base} is not on this machine yet, so its weights are not checked", file=sys.stderr)
+    judge = Judge(players, asked.reward, pairs(asked.reward_kwargs))
+    jobs = [(problem, directions) for problem in development] + [(problem, modes) for problem in held_out]
+    settings = settings_of(players, judge, asked.seed)
+    with Store(asked.out, settings) as store:
+        asyncio.run(_play(players, judge, store, jobs, asked))
+        found = summarise(store, players, settings, modes, development, held_out, asked)
+    text = report(found)
+    write_at_once(asked.out / "results.json", json.dumps(found, indent=1) + "\n")
+    write_at_once(asked.out / "results.md", text)
+    return text
+
+
+async def _play(players: Players, judge: Judge, store: Store, jobs: Any, asked: argparse.Namespace) -> None:
+    engine = Engine(players, **pairs(asked.engine))
+    try:
+        play = Play(engine, judge, store, players.sampling, asked.seed, asked.max_failed)
+        await play.run(jobs, asked.samples, asked.concurrency)
+    finally:
+        engine.close()
+
+
+def summarise(
+    store: Store,
+    players: Players,
+    settings: dict[str, Any],
+    modes: Sequence[str],
+    development: Sequence[Problem],
+    held_out: Sequence[Problem],
+    asked: argparse.Namespace,
+) -> dict[str, Any]:
+    def of(problems: Sequence[Problem], of_modes: Sequence[str]) -> dict[str, Any]:
+        return results.set_results(store, [p.id for p in problems], of_modes, asked.samples, players.names)
+
+    sources = list(dict.fromkeys(p.source for p in held_out))
+    direction = {"chosen": players.direction, "why": "by the run's own validation" if players.direction else "no data"}
+    chosen_on = of(development, DIRECTIONS) if development else None
+    if chosen_on:
+        shares = ", ".join(f"{d} {100 * chosen_on['modes'][d]['pass@1']:.1f} %" for d in DIRECTIONS)
+        why = f"on {len(development)} problems for development: {shares}"
+        direction = {"chosen": chosen_on["post_hoc"], "why": why}
+    made = store.all()
+    return {
+        "target": asked.target,
+        "samples": asked.samples,
+        "settings": settings,
+        "versions": versions(),
+        "direction": direction,
+        "sets": {source: of([p for p in held_out if p.source == source], modes) for source in sources},
+        "development": chosen_on,
+        "ledger": {
+            "generations": len(made),
+            "generated": sum(g.tokens for g in made),
+            "prefilled": sum(g.prompt_tokens for g in made),
+        },
+        "left_out": sum(bool(g.error) for g in made),
+    }
+
+
+def main(given: Sequence[str] | None = None) -> int:
+    arguments = list(sys.argv[1:] if given is None else given)
+    try:
+        if arguments[:1] == ["compare"] or arguments[:1] == ["average"]:
+            return _side_by_side(arguments[0], arguments[1:])
+        print(evaluate(options(arguments)))
+    except (InferenceError, CheckpointError, ConfigError) as error:
+        print(f"agon-verl: {error}", file=sys.stderr)
+        return 1
+    return 0
+
+
+def _side_by_side(command: str, given: Sequence[str]) -> int:
+    parser = argparse.ArgumentParser(prog=f"python -m agon_verl.evaluate {command}")
+    parser.add_argument("results", nargs=2 if command == "compare" else "+", help="results.json, or its folder")
+    parser.add_argument("--json", type=Path, help="write the numbers there too")
+    if command == "compare":
+        parser.add_argument("--modes", nargs="+", help="one of either, if not every one that both have")
+    asked = parser.parse_args(given)
+    if command == "compare":
+        text, told = compare.compare(asked.results[0], asked.results[1], asked.modes)
+    else:
+        text, told = compare.average(asked.results)
+    if asked.json:
+        write_at_once(asked.json, json.dumps(told, indent=1) + "\n")
+    print(text)
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

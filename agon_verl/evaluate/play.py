@@ -1,0 +1,151 @@
+"""Everything that a list of modes needs, generated once: a first stage is shared by all modes that start with it.
+
+No mode waits for another, and no second stage for any draft but the ones it reads. A generation that the store has is
+not made again; one whose judge failed is judged again. Each has a seed of its own, from its key, so what is drawn does
+not depend on what else is.
+"""
+
+import asyncio
+import hashlib
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, replace
+from typing import Any
+
+from agon_verl.evaluate.judge import Judge
+from agon_verl.evaluate.problems import Problem
+from agon_verl.evaluate.store import Generation, Key, Store
+from agon_verl.game.roles import ADAPTERS
+from agon_verl.inference.cascade import challenge
+from agon_verl.inference.engine import Completion, Engine
+from agon_verl.inference.moa import refine
+from agon_verl.inference.players import InferenceError, Players, Sampling, read_mode
+from agon_verl.wire import BASE
+
+MOA = "moa"
+
+
+def modes_of(players: Players, greedy: bool = False) -> list[str]:
+    """All that the target has. Greedy samples of one model are equal, so there is no mixture of them."""
+    have = [name for name in ADAPTERS if name in players.adapters]
+    crossed = [f"{a}_to_{b}" for a in have for b in have if a != b]
+    return [*crossed, *(f"{a}_to_{a}" for a in have), *have, BASE, *([] if greedy else [MOA])]
+
+
+def answers(mode: str, problem: str, sample: int, names: tuple[str, ...]) -> list[tuple[Key | None, Key]]:
+    """The draft and the final stage of each answer that a mode gives in one pass: one, or both agents' of `moa`."""
+    if mode == MOA:
+        return [((BASE, problem, i), (MOA, problem, i)) for i in (2 * sample, 2 * sample + 1)]
+    drafter, _ = read_mode(mode, names)
+    return [((drafter, problem, sample) if drafter else None, (mode, problem, sample))]
+
+
+class Play:
+    def __init__(
+        self, engine: Engine, judge: Judge, store: Store, sampling: Sampling, seed: int, max_failed: float
+    ) -> None:
+        self._engine, self._judge, self._store = engine, judge, store
+        self._sampling, self._seed, self._max_failed = sampling, seed, max_failed
+        self._tasks: dict[Key, asyncio.Task[Generation]] = {}
+        self._failed = self._planned = 0
+        self._bar: Any = None
+
+    async def run(self, jobs: Sequence[tuple[Problem, Sequence[str]]], samples: int, concurrency: int) -> None:
+        """Each problem in its modes. `concurrency` is about how many requests vLLM is given at a time."""
+        from tqdm import tqdm
+
+        units = [(problem, self._keys(problem, modes, sample)) for sample in range(samples) for problem, modes in jobs]
+        keys = {key for _, needed in units for key in needed}
+        done = sum((known := self._store.get(key)) is not None and not known.error for key in keys)
+        self._planned = len(keys)
+        for problem in {problem.id: problem for problem, _ in units}.values():
+            if (over := self._engine.excess(problem.messages)) > 0:
+                raise InferenceError(
+                    f"a problem of {problem.source} is {over} tokens longer than the longest prompt, "
+                    f"{self._engine.players.max_prompt}: raise --max-prompt, or drop it"
+                )
+        room = asyncio.Semaphore(max(1, concurrency // max(len(needed) for _, needed in units)))
+        with tqdm(total=len(keys), initial=done, unit="generation", smoothing=0.05) as self._bar:
+            tasks = [asyncio.ensure_future(self._unit(room, *unit)) for unit in units]
+            try:
+                await asyncio.gather(*tasks)
+            finally:
+                for task in (*tasks, *self._tasks.values()):
+                    task.cancel()
+                await asyncio.gather(*tasks, *self._tasks.values(), return_exceptions=True)
+
+    def _keys(self, problem: Problem, modes: Sequence[str], sample: int) -> list[Key]:
+        def needed() -> Iterator[Key]:
+            for mode in modes:
+                for draft, final in answers(mode, problem.id, sample, self._engine.players.names):
+                    yield from (key for key in (draft, final) if key is not None)
+
+        return list(dict.fromkeys(needed()))
+
+    async def _unit(self, room: asyncio.Semaphore, problem: Problem, keys: Sequence[Key]) -> None:
+        async with room:
+            await asyncio.gather(*(self._once(key, problem) for key in keys))
+
+    def _once(self, key: Key, problem: Problem) -> "asyncio.Task[Generation]":
+        if key not in self._tasks:
+            self._tasks[key] = asyncio.ensure_future(self._made(key, problem))
+        return self._tasks[key]
+
+    async def _made(self, key: Key, problem: Problem) -> Generation:
+        known = self._store.get(key)
+        if known is not None and not known.error:
+            return known
+        made = known or await self._generated(key, problem)
+        verdict = await self._judge.verdict(problem, made.text, made.opened)
+        made = replace(made, **asdict(verdict))
+        self._store.add(made)
+        self._bar.update(not made.error)
+        self._failed += bool(made.error)
+        if self._failed > self._max_failed * self._planned:
+            raise InferenceError(
+                f"the judge failed {self._failed} times, more than --max-failed={self._max_failed:g} of "
+                f"{self._planned}; the last time: {made.error}"
+            )
+        return made
+
+    async def _generated(self, key: Key, problem: Problem) -> Generation:
+        mode, _, sample = key
+        own = replace(self._sampling, seed=seed_of(self._seed, key))
+        if mode in self._engine.players.names:
+            return _generation(key, 1, mode, await self._engine.generate(problem.messages, mode, own))
+        if mode == MOA:
+            drafts = await asyncio.gather(*(self._once((BASE, problem.id, i), problem) for i in (sample, sample ^ 1)))
+            mine, other = (self._engine.read(draft.text, draft.opened) for draft in drafts)
+            shown, said = await refine(self._engine, problem.messages, mine, other, own)
+            return replace(_generation(key, 2, BASE, said), shown=shown)
+        drafter, player = read_mode(mode, self._engine.players.names)
+        draft = await self._once((str(drafter), problem.id, sample), problem)
+        read = self._engine.read(draft.text, draft.opened)
+        attempt, said = await challenge(self._engine, problem.messages, read, player, own)
+        made = _generation(key, 2, player, said)
+        return replace(made, shown=attempt.shown, leaked=attempt.leaked, cut=attempt.cut)
+
+
+def seed_of(seed: int, key: Key) -> int:
+    return int.from_bytes(hashlib.sha256(f"{seed}/{key}".encode()).digest()[:4], "big")
+
+
+def _generation(key: Key, stage: int, player: str, said: Completion) -> Generation:
+    """Not judged yet."""
+    mode, problem, sample = key
+    return Generation(
+        mode=mode,
+        stage=stage,
+        player=player,
+        problem=problem,
+        sample=sample,
+        prompt_tokens=said.prompt_tokens,
+        tokens=len(said.ids),
+        finish=said.finish,
+        opened=said.opened,
+        text=said.text,
+        acc=None,
+        format=None,
+        pred="",
+        verdict="",
+        error="not judged",
+    )

@@ -1,0 +1,182 @@
+"""One vLLM engine for a base and its adapters: a chat in, a completion out, whole or piece by piece.
+
+Requests of all players share one batch; vLLM's own scheduler does the rest, and its prefix cache spares it the prompt
+that several samples share. A caller that is cancelled takes its request out of the engine.
+"""
+
+import asyncio
+import os
+from collections.abc import AsyncIterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import count
+from typing import Any
+
+from agon_verl.cpu import cpu_only, vllm_environment
+from agon_verl.export import VLLM_RANKS
+from agon_verl.game import transcript
+from agon_verl.inference.players import InferenceError, Players, Sampling
+from agon_verl.tags import TagKeeper
+from agon_verl.wire import BASE, lora_id
+
+Messages = Sequence[Mapping[str, Any]]
+
+
+@dataclass(frozen=True, slots=True)
+class Completion:
+    """`text` has its reasoning tags and no other special token; `ids` end with the end of turn. `finish`: stop or
+    length; `opened`: the chat template had opened the reasoning."""
+
+    text: str
+    ids: tuple[int, ...]
+    prompt_tokens: int
+    finish: str
+    opened: bool
+
+
+class Engine:
+    """Starts vLLM, which takes a minute or two; `close` ends its process. `options` are vLLM's engine arguments."""
+
+    def __init__(self, players: Players, **options: Any) -> None:
+        on_cpu = cpu_only()
+        os.environ.setdefault("VLLM_LOGGING_LEVEL", "ERROR")
+        for name, value in vllm_environment().items() if on_cpu else ():
+            os.environ.setdefault(name, value)
+        from vllm.engine.arg_utils import AsyncEngineArgs
+        from vllm.lora.request import LoRARequest
+        from vllm.v1.engine.async_llm import AsyncLLM
+
+        longest = players.max_prompt + players.sampling.max_tokens
+        settings: dict[str, Any] = {
+            "model": players.base,
+            "max_model_len": longest,
+            "enable_prefix_caching": True,
+            "disable_log_stats": True,
+        }
+        if on_cpu:
+            settings.update(dtype="float32", enforce_eager=True)
+            # A prompt in chunks makes vLLM wind back the generator of a seeded request, and the CPU's has no offset.
+            settings.update(enable_chunked_prefill=False, max_num_batched_tokens=max(4096, longest))
+        if players.adapters:
+            rank = next(allowed for allowed in VLLM_RANKS if allowed >= players.rank)
+            settings.update(enable_lora=True, max_loras=len(players.adapters), max_lora_rank=rank)
+        try:
+            self._llm = AsyncLLM.from_engine_args(AsyncEngineArgs(**{**settings, **options}))
+        except (TypeError, ValueError, OSError) as error:
+            raise InferenceError(f"vLLM does not start with these settings: {_first_line(error)}") from None
+        self.players = players
+        self.tokenizer = self._tokenizer(players)
+        self._reader = TagKeeper(self.tokenizer, players.tags)
+        self._loras = {name: LoRARequest(name, lora_id(name), str(path)) for name, path in players.adapters.items()}
+        self._numbers = count()
+
+    @staticmethod
+    def _tokenizer(players: Players) -> Any:
+        from transformers import AutoTokenizer
+
+        tokenizer = AutoTokenizer.from_pretrained(players.base)
+        tokenizer.chat_template = players.template or tokenizer.chat_template
+        if tokenizer.chat_template is None:
+            raise InferenceError(f"{players.base} has no chat template: take the model that was trained to chat")
+        return tokenizer
+
+    def close(self) -> None:
+        self._llm.shutdown()
+
+    @property
+    def alive(self) -> bool:
+        return not self._llm.errored
+
+    def prompt_ids(self, messages: Messages) -> list[int]:
+        ids = self.tokenizer.apply_chat_template(
+            [dict(message) for message in messages], add_generation_prompt=True, return_dict=False, **self.players.chat
+        )
+        return list(ids)
+
+    def count(self, text: str) -> int:
+        return len(self.tokenizer.encode(text, add_special_tokens=False))
+
+    def excess(self, messages: Messages) -> int:
+        """By how many tokens a prompt is too long."""
+        return len(self.prompt_ids(messages)) - self.players.max_prompt
+
+    def read(self, text: str, opened: bool) -> transcript.Transcript:
+        return transcript.read(text, opened=opened, tags=self.players.tags)
+
+    async def generate(self, messages: Messages, player: str = BASE, sampling: Sampling | None = None) -> Completion:
+        async for said in self._request(messages, player, sampling, whole=True):
+            if isinstance(said, Completion):
+                return said
+        raise InferenceError("vLLM ended a request without a completion")
+
+    def stream(
+        self, messages: Messages, player: str = BASE, sampling: Sampling | None = None
+    ) -> AsyncIterator[str | Completion]:
+        """The text in pieces as it comes, then the completion."""
+        return self._request(messages, player, sampling, whole=False)
+
+    async def _request(
+        self, messages: Messages, player: str, sampling: Sampling | None, whole: bool
+    ) -> AsyncIterator[str | Completion]:
+        from vllm import SamplingParams
+        from vllm.sampling_params import RequestOutputKind
+        from vllm.v1.engine.exceptions import EngineDeadError
+
+        if player != BASE and player not in self._loras:
+            raise InferenceError(f"there is no player {player!r} here: use one of {', '.join(self.players.names)}")
+        prompt = await asyncio.to_thread(self.prompt_ids, messages)
+        if len(prompt) > self.players.max_prompt:
+            raise InferenceError(f"the prompt has {len(prompt)} tokens, and {self.players.max_prompt} is the most here")
+        drawn = sampling or self.players.sampling
+        parameters = SamplingParams(
+            temperature=drawn.temperature,
+            top_p=drawn.top_p,
+            top_k=drawn.top_k,
+            max_tokens=drawn.max_tokens,
+            seed=drawn.seed,
+            detokenize=False,  # the reader does it, and keeps the tags
+            output_kind=RequestOutputKind.FINAL_ONLY if whole else RequestOutputKind.DELTA,
+        )
+        ids: list[int] = []
+        pieces, finish = _Pieces(self._reader), ""
+        requests = self._llm.generate(
+            {"prompt_token_ids": prompt},
+            parameters,
+            request_id=f"{player}-{next(self._numbers)}",
+            lora_request=self._loras.get(player),
+        )
+        try:
+            async for output in requests:
+                (said,) = output.outputs
+                ids += said.token_ids
+                finish = said.finish_reason or finish
+                if not whole and (piece := pieces.of(ids, last=bool(finish))):
+                    yield piece
+        except EngineDeadError:
+            raise InferenceError("vLLM's engine has died; what it said is above") from None
+        if finish not in ("stop", "length"):
+            raise InferenceError(f"vLLM ended a request with {finish or 'nothing'}")
+        text = self._reader.decode(ids)
+        yield Completion(text, tuple(ids), len(prompt), finish, self._reader.opened_by(prompt))
+
+
+class _Pieces:
+    """Text as its tokens come in: what is new since the last piece, held back while a character is incomplete.
+
+    Only the tokens since the piece before the last are decoded again, so a long text costs no more than its length.
+    """
+
+    def __init__(self, reader: TagKeeper) -> None:
+        self._reader, self._start, self._given = reader, 0, 0
+
+    def of(self, ids: Sequence[int], last: bool) -> str:
+        before = self._reader.decode(ids[self._start : self._given])
+        text = self._reader.decode(ids[self._start :])
+        if len(text) <= len(before) or (text.endswith("\ufffd") and not last):
+            return ""
+        self._start, self._given = self._given, len(ids)
+        return text[len(before) :]
+
+
+def _first_line(error: Exception) -> str:
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return next((line for line in lines if "validation error" not in line), type(error).__name__)

@@ -1,0 +1,56 @@
+"""Mixture-of-Agents, the paper's untrained control: two samples of the base, each of which is refined with the other.
+
+The paper says that each model reads the other's attempt and refines its own, and gives no prompt; this one is ours. An
+agent sees both summaries whole, answers included, for nothing is withheld from a partner. Where both do not fit into
+the prompt, the longer one is cut first.
+"""
+
+import asyncio
+from typing import Any
+
+from agon_verl.game.transcript import Transcript
+from agon_verl.game.withhold import fit
+from agon_verl.inference.engine import Completion, Engine, Messages
+from agon_verl.inference.players import Sampling
+from agon_verl.wire import BASE
+
+REFINE = """\
+{problem}
+
+Below are two attempts at this problem, your own and that of another solver. Either may be wrong.
+
+<own_attempt>
+{own}
+</own_attempt>
+
+<other_attempt>
+{other}
+</other_attempt>
+
+Compare them, keep what is right, correct what is not, and write your refined solution."""
+
+NO_ATTEMPT = "(No solution was written.)"
+
+
+def refine_messages(problem: Messages, own: str | None, other: str | None) -> list[dict[str, Any]]:
+    before, rest = REFINE.split("{own}")
+    between, after = rest.split("{other}")
+    own, other = ((text or "").strip() or NO_ATTEMPT for text in (own, other))
+    content = before.replace("{problem}", problem[-1]["content"]) + own + between + other + after
+    return [*(dict(message) for message in problem[:-1]), {"role": "user", "content": content}]
+
+
+async def refine(
+    engine: Engine, problem: Messages, own: Transcript, other: Transcript, sampling: Sampling | None = None
+) -> tuple[str, Completion]:
+    """What the agent read of the other's attempt, and its refined solution."""
+    texts = await asyncio.to_thread(_fitting, engine, problem, own.summary or "", other.summary or "")
+    return texts[1], await engine.generate(refine_messages(problem, *texts), BASE, sampling)
+
+
+def _fitting(engine: Engine, problem: Messages, own: str, other: str) -> tuple[str, str]:
+    texts, budget = (own, other), max(engine.count(own), engine.count(other))
+    while (over := engine.excess(refine_messages(problem, *texts))) > 0 and budget > 0:
+        budget -= max(1, over // 2)
+        texts = fit(own, budget, engine.count)[0], fit(other, budget, engine.count)[0]
+    return texts
