@@ -14,7 +14,7 @@ from agon_verl.checkpoint import ADAPTER_FILE, CheckpointError, prompts, version
 from agon_verl.config import ConfigError
 from agon_verl.evaluate import compare, results
 from agon_verl.evaluate.judge import Judge
-from agon_verl.evaluate.play import MOA, Play, answers, modes_of
+from agon_verl.evaluate.play import MOA, Play, answers, missing, modes_of, plan
 from agon_verl.evaluate.problems import Problem, read
 from agon_verl.evaluate.statistics import split
 from agon_verl.evaluate.store import Store, write_at_once
@@ -144,7 +144,9 @@ def evaluate(asked: argparse.Namespace) -> str:
     jobs = [(problem, directions) for problem in development] + [(problem, modes) for problem in held_out]
     settings = settings_of(players, judge, asked.seed)
     with Store(asked.out, settings) as store:
-        asyncio.run(_play(players, judge, store, jobs, asked))
+        units = plan(jobs, asked.samples, players.names)
+        if missing(units, store):
+            asyncio.run(_play(players, judge, store, units, asked))
         found = summarise(store, players, settings, modes, development, held_out, asked)
     text = report(found)
     write_at_once(asked.out / "results.json", json.dumps(found, indent=1) + "\n")
@@ -152,11 +154,11 @@ def evaluate(asked: argparse.Namespace) -> str:
     return text
 
 
-async def _play(players: Players, judge: Judge, store: Store, jobs: Any, asked: argparse.Namespace) -> None:
+async def _play(players: Players, judge: Judge, store: Store, units: Any, asked: argparse.Namespace) -> None:
     engine = Engine(players, **pairs(asked.engine))
     try:
         play = Play(engine, judge, store, players.sampling, asked.seed, asked.max_failed)
-        await play.run(jobs, asked.samples, asked.concurrency)
+        await play.run(units, asked.concurrency)
     finally:
         engine.close()
 
@@ -207,6 +209,9 @@ def main(given: Sequence[str] | None = None) -> int:
     except (InferenceError, CheckpointError, ConfigError) as error:
         print(f"agon-verl: {error}", file=sys.stderr)
         return 1
+    except KeyboardInterrupt:
+        print("agon-verl: stopped; the same command goes on from here", file=sys.stderr)
+        return 130
     return 0
 
 

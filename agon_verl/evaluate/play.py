@@ -22,6 +22,7 @@ from agon_verl.inference.players import InferenceError, Players, Sampling, read_
 from agon_verl.wire import BASE
 
 MOA = "moa"
+Job = tuple[Problem, Sequence[str]]  # a problem and the modes to play it in
 
 
 def modes_of(players: Players, greedy: bool = False) -> list[str]:
@@ -39,6 +40,27 @@ def answers(mode: str, problem: str, sample: int, names: tuple[str, ...]) -> lis
     return [((drafter, problem, sample) if drafter else None, (mode, problem, sample))]
 
 
+def plan(jobs: Sequence[Job], samples: int, names: tuple[str, ...]) -> list[tuple[Problem, list[Key]]]:
+    """What each sample of each problem needs, drafts before what reads them."""
+
+    def needed(problem: Problem, modes: Sequence[str], sample: int) -> Iterator[Key]:
+        for mode in modes:
+            for draft, final in answers(mode, problem.id, sample, names):
+                yield from (key for key in (draft, final) if key is not None)
+
+    return [
+        (problem, list(dict.fromkeys(needed(problem, modes, sample))))
+        for sample in range(samples)
+        for problem, modes in jobs
+    ]
+
+
+def missing(units: Sequence[tuple[Problem, Sequence[Key]]], store: Store) -> set[Key]:
+    """What is not there yet, or has no verdict."""
+    keys = {key for _, needed in units for key in needed}
+    return {key for key in keys if (known := store.get(key)) is None or known.error}
+
+
 class Play:
     def __init__(
         self, engine: Engine, judge: Judge, store: Store, sampling: Sampling, seed: int, max_failed: float
@@ -49,22 +71,20 @@ class Play:
         self._failed = self._planned = 0
         self._bar: Any = None
 
-    async def run(self, jobs: Sequence[tuple[Problem, Sequence[str]]], samples: int, concurrency: int) -> None:
-        """Each problem in its modes. `concurrency` is about how many requests vLLM is given at a time."""
+    async def run(self, units: Sequence[tuple[Problem, Sequence[Key]]], concurrency: int) -> None:
+        """`units` are those of `plan`. `concurrency` is about how many requests vLLM is given at a time."""
         from tqdm import tqdm
 
-        units = [(problem, self._keys(problem, modes, sample)) for sample in range(samples) for problem, modes in jobs]
-        keys = {key for _, needed in units for key in needed}
-        done = sum((known := self._store.get(key)) is not None and not known.error for key in keys)
-        self._planned = len(keys)
         for problem in {problem.id: problem for problem, _ in units}.values():
             if (over := self._engine.excess(problem.messages)) > 0:
                 raise InferenceError(
                     f"a problem of {problem.source} is {over} tokens longer than the longest prompt, "
                     f"{self._engine.players.max_prompt}: raise --max-prompt, or drop it"
                 )
-        room = asyncio.Semaphore(max(1, concurrency // max(len(needed) for _, needed in units)))
-        with tqdm(total=len(keys), initial=done, unit="generation", smoothing=0.05) as self._bar:
+        self._planned = len({key for _, keys in units for key in keys})
+        done = self._planned - len(missing(units, self._store))
+        room = asyncio.Semaphore(max(1, concurrency // max(len(keys) for _, keys in units)))
+        with tqdm(total=self._planned, initial=done, unit="generation", smoothing=0.05) as self._bar:
             tasks = [asyncio.ensure_future(self._unit(room, *unit)) for unit in units]
             try:
                 await asyncio.gather(*tasks)
@@ -72,14 +92,6 @@ class Play:
                 for task in (*tasks, *self._tasks.values()):
                     task.cancel()
                 await asyncio.gather(*tasks, *self._tasks.values(), return_exceptions=True)
-
-    def _keys(self, problem: Problem, modes: Sequence[str], sample: int) -> list[Key]:
-        def needed() -> Iterator[Key]:
-            for mode in modes:
-                for draft, final in answers(mode, problem.id, sample, self._engine.players.names):
-                    yield from (key for key in (draft, final) if key is not None)
-
-        return list(dict.fromkeys(needed()))
 
     async def _unit(self, room: asyncio.Semaphore, problem: Problem, keys: Sequence[Key]) -> None:
         async with room:

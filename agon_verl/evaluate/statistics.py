@@ -124,11 +124,14 @@ def sign_flips(differences: Sequence[float], seed: int = 0) -> float:
 
 @dataclass(frozen=True, slots=True)
 class Paired:
-    """How much better the first is than the second on the same problems, in pass@1."""
+    """How much better the first is than the second on the same problems, in pass@1.
+
+    No interval where every problem has the same difference: a bootstrap would say that nothing is uncertain.
+    """
 
     problems: int
     difference: float
-    interval: Interval
+    interval: Interval | None
     p: float
     test: str
 
@@ -141,7 +144,8 @@ def paired(first: Sequence[Sequence[bool]], second: Sequence[Sequence[bool]]) ->
         p, test = mcnemar(differences.count(1.0), differences.count(-1.0)), "exact McNemar"
     else:
         p, test = sign_flips(differences), "sign-flip permutation over problems"
-    return Paired(len(rows), sum(differences) / len(rows), bootstrap(differences), p, test)
+    around = bootstrap(differences) if len(set(differences)) > 1 else None
+    return Paired(len(rows), sum(differences) / len(rows), around, p, test)
 
 
 @dataclass(frozen=True, slots=True)

@@ -92,10 +92,10 @@ def _tests(found: Mapping[str, Any], reference: str) -> str:
     for told in found["tests"]:
         if reference in (told["first"], told["second"]):
             sign = 1 if told["first"] == reference else -1
-            low, high = sorted((sign * told["interval"]["low"], sign * told["interval"]["high"]))
+            around = told["interval"]
+            if around and sign == -1:
+                around = {"low": -around["high"], "high": -around["low"]}
             other = told["second"] if sign == 1 else told["first"]
-            rows.append(
-                [f"{reference} − {other}", f"{100 * sign * told['difference']:+.1f}", span({"low": low, "high": high})]
-                + [f"{told['p']:.3g}", str(told["problems"]), told["test"]]
-            )
+            row = [f"{reference} − {other}", f"{100 * sign * told['difference']:+.1f}", span(around)]
+            rows.append([*row, f"{told['p']:.3g}", str(told["problems"]), told["test"]])
     return table(["paired", "difference, points", "95 % interval", "p", "problems", "test"], rows)

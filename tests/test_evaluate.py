@@ -1,0 +1,300 @@
+"""An evaluation without its engine: what is generated once, kept, judged, added up and compared."""
+
+import asyncio
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+
+from agon_verl.evaluate import compare, problems, results
+from agon_verl.evaluate.__main__ import main, options, pairs
+from agon_verl.evaluate.judge import Judge
+from agon_verl.evaluate.play import answers, missing, modes_of, plan, seed_of
+from agon_verl.evaluate.problems import Problem
+from agon_verl.evaluate.store import Generation, Store
+from agon_verl.evaluate.table import report
+from agon_verl.inference.players import InferenceError, Players
+
+NAMES = ("A", "B", "base")
+PAIR = Players("run", "base", adapters={"A": Path("A"), "B": Path("B")})
+
+
+def problem(name: str, source: str = "toy") -> Problem:
+    return Problem(name, source, [{"role": "user", "content": "?"}], "5", {})
+
+
+def made(mode: str, name: str, sample: int = 0, acc: float | None = 0.0, **more: Any) -> Generation:
+    values: dict[str, Any] = {
+        "stage": 1,
+        "player": mode[-1],
+        "prompt_tokens": 10,
+        "tokens": 100,
+        "finish": "stop",
+        "opened": False,
+        "text": "",
+        "format": 1.0,
+        "pred": "",
+        "verdict": "",
+        "error": "" if acc is not None else "the judge is out",
+    }
+    return Generation(mode=mode, problem=name, sample=sample, acc=acc, **{**values, **more})
+
+
+# What is generated
+
+
+def test_a_pair_has_eight_modes_and_a_base_two() -> None:
+    assert modes_of(PAIR) == ["A_to_B", "B_to_A", "A_to_A", "B_to_B", "A", "B", "base", "moa"]
+    assert modes_of(Players("b", "b")) == ["base", "moa"]
+    assert modes_of(Players("b", "b", adapters={"A": Path("A")}), greedy=True) == ["A_to_A", "A", "base"]
+
+
+def test_a_first_stage_is_generated_once_for_all_modes_that_start_with_it() -> None:
+    """Drafts of A, B and base, four challenges, and the mixture's second base sample and two refinements."""
+    ((_, keys),) = plan([(problem("p"), modes_of(PAIR))], 1, NAMES)
+    assert len(keys) == len(set(keys)) == 3 + 4 + 3
+    assert {("A", "p", 0), ("A_to_B", "p", 0), ("A_to_A", "p", 0), ("base", "p", 1), ("moa", "p", 1)} <= set(keys)
+
+
+def test_the_mixture_of_sample_one_refines_base_samples_two_and_three() -> None:
+    assert answers("moa", "p", 1, NAMES) == [((("base"), "p", i), ("moa", "p", i)) for i in (2, 3)]
+
+
+def test_more_samples_keep_the_seeds_of_the_first() -> None:
+    few = {key for _, keys in plan([(problem("p"), ["A_to_B", "moa"])], 2, NAMES) for key in keys}
+    many = {key for _, keys in plan([(problem("p"), ["A_to_B", "moa"])], 4, NAMES) for key in keys}
+    assert few < many and len({seed_of(0, key) for key in many}) == len(many)
+    assert seed_of(0, ("A", "p", 0)) != seed_of(1, ("A", "p", 0))
+
+
+@pytest.mark.parametrize("mode", ["C", "A_to_C", "A_to_", "_to_A", "A_to_B_to_A", ""])
+def test_an_unknown_mode_is_named(mode: str) -> None:
+    with pytest.raises(InferenceError, match="is unknown here: use a player or two"):
+        answers(mode, "p", 0, NAMES)
+
+
+# What is kept
+
+
+def test_generations_survive_and_a_torn_last_line_does_not(tmp_path: Path) -> None:
+    with Store(tmp_path, {"seed": 0}) as store:
+        store.add(made("A", "p", text="½ \u2028 \ud800 \r\n"))
+        store.add(made("A", "q"))
+    file = tmp_path / "generations.jsonl"
+    file.write_bytes(file.read_bytes()[:-5])
+    with Store(tmp_path, {"seed": 0}) as store:
+        assert store.get(("A", "p", 0)) == made("A", "p", text="½ \u2028 \ud800 \r\n")
+        assert store.get(("A", "q", 0)) is None and file.read_bytes().count(b"\n") == 1
+        store.add(made("A", "q"))
+    with Store(tmp_path, {"seed": 0}) as store:
+        assert len(store.all()) == 2
+
+
+def test_a_verdict_given_anew_counts(tmp_path: Path) -> None:
+    units = [(problem("p"), [("A", "p", 0)])]
+    with Store(tmp_path, {}) as store:
+        store.add(made("A", "p", acc=None))
+        assert missing(units, store) == {("A", "p", 0)}
+        store.add(made("A", "p", acc=1.0))
+    with Store(tmp_path, {}) as store:
+        assert not missing(units, store) and [g.acc for g in store.all()] == [1.0]
+
+
+def test_a_changed_setting_is_refused_with_the_difference(tmp_path: Path) -> None:
+    Store(tmp_path, {"seed": 0, "tags": ["<a>"]}).close()
+    with pytest.raises(InferenceError, match=r"other settings: seed was 0, now 1\. Use those, or another --out"):
+        Store(tmp_path, {"seed": 1, "tags": ["<a>"]})
+
+
+def test_a_folder_is_one_commands_at_a_time(tmp_path: Path) -> None:
+    with Store(tmp_path, {}), pytest.raises(InferenceError, match="in use by another evaluation"):
+        Store(tmp_path, {})
+    Store(tmp_path, {}).close()
+
+
+def test_a_broken_line_in_the_middle_is_named(tmp_path: Path) -> None:
+    (tmp_path / "generations.jsonl").write_text('{"mode": 1}\n')
+    with pytest.raises(InferenceError, match="line 1 of .* cannot be read"):
+        Store(tmp_path, {})
+
+
+# Problems
+
+
+def write(path: Path, rows: Sequence[dict[str, Any]]) -> str:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    pd.DataFrame(rows).to_parquet(path)
+    return str(path)
+
+
+def row(text: str, truth: str = "5") -> dict[str, Any]:
+    return {
+        "prompt": [{"role": "user", "content": text}],
+        "data_source": "toy",
+        "reward_model": {"ground_truth": truth},
+    }
+
+
+def test_problems_have_the_same_names_in_any_file_and_order(tmp_path: Path) -> None:
+    one = problems.read([write(tmp_path / "1.parquet", [row("a"), row("b"), row("a")])])
+    two = problems.read([write(tmp_path / "2.parquet", [row("b")]), write(tmp_path / "3.parquet", [row("a")])])
+    assert [p.id for p in one[:2]] == [p.id for p in two[::-1]] and one[2].id == f"{one[0].id}#2"
+    other = problems.read([write(tmp_path / "4.parquet", [row("a", "6")])])
+    assert other[0].id != one[0].id and other[0].messages == [{"role": "user", "content": "a"}]
+
+
+def test_a_prepared_set_is_found_by_its_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write(tmp_path / "gsm8k" / "heldout.parquet", [row("a")])
+    monkeypatch.setattr(problems, "FOLDERS", (tmp_path,))
+    assert len(problems.read(["gsm8k"])) == 1
+    with pytest.raises(InferenceError, match="neither a parquet file nor a prepared set: run .* math500"):
+        problems.read(["math500"])
+
+
+@pytest.mark.parametrize(
+    ("bad", "told"),
+    [
+        ({"prompt": "a", "reward_model": {"ground_truth": "5"}}, "row 0 of .* needs a prompt"),
+        ({"prompt": [{"role": "user", "content": "a"}]}, "row 0 of .* needs a prompt"),
+        (row("a") | {"prompt": [{"role": "system", "content": "a"}]}, "last message is not a text of the user's"),
+    ],
+)
+def test_bad_rows_are_named(tmp_path: Path, bad: dict[str, Any], told: str) -> None:
+    with pytest.raises(InferenceError, match=told):
+        problems.read([write(tmp_path / "x.parquet", [bad])])
+
+
+# The judge
+
+
+def verdict(judge: Judge, text: str, opened: bool = False) -> Any:
+    return asyncio.run(judge.verdict(problem("p"), text, opened))
+
+
+def test_the_domain_names_the_judge_and_the_run_names_another(tmp_path: Path) -> None:
+    math = Judge(Players("b", "b", tags=("<r>", "</r>")))
+    assert math.settings["function"] == "pkg://reward_fns.math_answer:compute_score"
+    assert verdict(math, "<r>x</r><answer>5</answer>").acc == 1.0
+    assert verdict(math, "x <answer>5</answer>", opened=True).acc == 0.0
+    code = Judge(Players("b", "b", domain="code"))
+    assert code.settings["function"] == "pkg://reward_fns.unit_tests:compute_score"
+    own = tmp_path / "own.py"
+    own.write_text("def grade(data_source, solution_str, ground_truth, extra_info, bar): return {'acc': bar}")
+    run = Players("b", "b", verifier={"path": str(own), "name": "grade", "reward_kwargs": {"bar": 0.5}})
+    assert verdict(Judge(run), "").acc == 0.5
+    assert verdict(Judge(run, f"{own}:grade", {"bar": 1}), "").acc == 1.0
+    with pytest.raises(InferenceError, match="verifier .*:compute_score cannot be loaded: name one with --reward"):
+        Judge(Players("b", "b"), str(own))
+
+
+def test_a_failing_judge_is_no_wrong_answer(tmp_path: Path) -> None:
+    own = tmp_path / "own.py"
+    own.write_text(
+        "import asyncio\n"
+        "async def compute_score(solution_str, **_):\n"
+        "    if solution_str == 'slow': await asyncio.sleep(60)\n"
+        "    raise OSError('no sandbox')"
+    )
+    judge = Judge(Players("b", "b", reward_timeout=0.1), str(own))
+    assert verdict(judge, "x").acc is None and verdict(judge, "x").error == "OSError: no sandbox"
+    assert verdict(judge, "slow").error == "no verdict within 0.1 seconds"
+
+
+# Results
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Any:
+    """Two problems, A_to_B: one draft converted, one damaged; then a third whose judge failed."""
+    with Store(tmp_path / "out", {}) as store:
+        for name, draft, final in (("p", 0.0, 1.0), ("q", 1.0, 0.9), ("r", 1.0, None)):
+            store.add(made("A", name, acc=draft))
+            more = {"prompt_tokens": 30, "tokens": 50, "stage": 2}
+            store.add(made("A_to_B", name, acc=final, finish="length" if name == "q" else "stop", **more))
+            store.add(made("B", name, acc=1.0))
+            store.add(made("B_to_A", name, acc=1.0, **more))
+        yield store
+
+
+def test_a_cascade_by_hand(store: Store) -> None:
+    found = results.set_results(store, ["p", "q", "r"], ["A_to_B", "B_to_A", "A"], 1, NAMES)
+    told = found["modes"]["A_to_B"]
+    assert (told["problems"], told["answers"], told["left_out"]) == (2, 2, 1)
+    assert (told["pass@1"], told["truncated"], told["length"], told["format"]) == (0.5, 0.5, 50, 1.0)
+    assert told["interval"]["method"] == "Clopper-Pearson over 2 problems"
+    exchange = told["exchange"]
+    assert (exchange["converted"], exchange["wrong_drafts"], exchange["conversion"]) == (1, 1, 1.0)
+    assert (exchange["damaged"], exchange["right_drafts"], exchange["damage"]) == (1, 1, 1.0)  # partial credit is wrong
+    ledger = told["ledger"]  # of all three: the failed judge's tokens were generated too
+    assert ledger["draft"] == {"generated": 300, "prefilled": 30}
+    assert ledger["final"] == {"generated": 150, "prefilled": 90}
+    assert ledger["per_pass"] == {"generated": 150, "prefilled": 40}
+    assert found["modes"]["A"]["ledger"]["per_pass"] == {"generated": 100, "prefilled": 10}
+    assert "exchange" not in found["modes"]["A"] and found["post_hoc"] == "B_to_A"
+    against = next(test for test in found["tests"] if (test["first"], test["second"]) == ("A_to_B", "B_to_A"))
+    assert (against["problems"], against["difference"], against["p"]) == (2, -0.5, 1.0)
+
+
+def test_samples_and_the_mixture_by_hand(tmp_path: Path) -> None:
+    with Store(tmp_path, {}) as store:
+        for sample, (acc, pred) in enumerate([(1.0, "5"), (1.0, "5"), (0.0, "6"), (0.0, "7")]):
+            store.add(made("base", "p", sample, acc=acc, pred=pred))
+            store.add(made("moa", "p", sample, acc=1.0, tokens=20, prompt_tokens=200))
+        found = results.set_results(store, ["p"], ["base", "moa"], 2, NAMES)["modes"]
+        base = results.set_results(store, ["p"], ["base"], 4, NAMES)["modes"]["base"]
+    assert base["pass@1"] == 0.5 and base["pass@k"] == {2: pytest.approx(5 / 6), 4: 1.0} and base["majority"] == 1.0
+    assert base["first_sample"]["pass@1"] == 1.0
+    mixture = found["moa"]
+    assert mixture["pass@1"] == 1.0 and "pass@k" not in mixture and mixture["answers"] == 4
+    assert mixture["ledger"]["per_pass"] == {"generated": 2 * (100 + 20), "prefilled": 2 * (10 + 200)}
+    assert mixture["exchange"]["converted"] == 2
+
+
+def whole(store: Store, chosen: str | None, modes: Sequence[str] = ("A_to_B", "B_to_A", "A")) -> dict[str, Any]:
+    return {
+        "target": "run",
+        "samples": 1,
+        "settings": {"sampling": {"temperature": 0.6, "top_p": 0.95, "max_tokens": 64}, "seed": 0},
+        "direction": {"chosen": chosen, "why": "on 9 problems for development"},
+        "sets": {"toy": results.set_results(store, ["p", "q"], modes, 1, NAMES)},
+        "ledger": {"generations": 1, "generated": 1000, "prefilled": 2000},
+        "left_out": 1,
+    }
+
+
+def test_the_report_shows_both_choices_of_the_direction(store: Store) -> None:
+    text = report(json.loads(json.dumps(whole(store, "A_to_B"))))
+    assert "Direction chosen beforehand: A_to_B, 50.0 % [1.3, 98.7] (on 9 problems for development)." in text
+    assert "Better one here, seen afterwards: B_to_A, 100.0 %" in text
+    assert "**The judge failed on 1 generations, left out.**" in text and "1 of 1" in text
+    assert "| A_to_B − B_to_A | -50.0 |" in text
+    assert "none was chosen beforehand" in report(whole(store, None))
+
+
+def test_two_results_side_by_side(store: Store, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for name, chosen in (("one", "A_to_B"), ("two", "B_to_A")):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "results.json").write_text(json.dumps(whole(store, chosen)))
+    one, two = str(tmp_path / "one"), str(tmp_path / "two" / "results.json")
+    assert main(["compare", one, two, "--json", str(tmp_path / "told")]) == 0
+    assert "| toy: cascade | 50.0 | 100.0 | -50.0 |" in capsys.readouterr().out
+    assert json.loads((tmp_path / "told").read_text())["toy"]["A - A"]["difference"] == 0
+    assert "A_to_B − A |" in compare.compare(one, two, ["A_to_B", "A"])[0]
+    _, told = compare.average([one, two])
+    assert told["toy"]["cascade"]["pass@1"] == [0.5, 1.0] and told["toy"]["cascade"]["mean"] == 0.75
+    assert told["toy"]["cascade, post hoc"]["low"] == 1.0
+    assert main(["average", str(tmp_path / "nowhere")]) == 1
+    assert "is not a results.json of an evaluation" in capsys.readouterr().err
+
+
+def test_the_command_line(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    assert pairs(["a=1", "b=true", "c=float32"]) == {"a": 1, "b": True, "c": "float32"}
+    for bad in (["--greedy", "--samples", "2"], ["--samples", "0"], ["--dev-share", "1"]):
+        with pytest.raises(SystemExit):
+            options(["run", "--data", "x", "--out", "y", *bad])
+    capsys.readouterr()
+    assert main([str(tmp_path / "nowhere"), "--data", "x", "--out", str(tmp_path / "out")]) == 1
+    assert capsys.readouterr().err.startswith(f"agon-verl: {tmp_path / 'nowhere'} is not a folder")

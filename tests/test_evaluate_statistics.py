@@ -1,0 +1,185 @@
+"""The statistics of an evaluation: SciPy's values, and cases worked out by hand."""
+
+import math
+from collections.abc import Sequence
+from itertools import combinations
+
+import pytest
+
+from agon_verl.evaluate import statistics
+from agon_verl.evaluate.statistics import (
+    bootstrap,
+    clopper_pearson,
+    interval,
+    majority,
+    mcnemar,
+    paired,
+    pass_at,
+    sign_flips,
+    split,
+    spread,
+)
+
+# scipy 1.17.1: scipy.stats.binomtest(right, n).proportion_ci(0.95, "exact")
+SCIPY_INTERVALS = [
+    (0, 1, 0.0, 0.975),
+    (1, 1, 0.025000000000000022, 1.0),
+    (0, 10, 0.0, 0.30849710781876294),
+    (10, 10, 0.6915028921812371, 1.0),
+    (1, 10, 0.0025285785444625728, 0.44501611702819543),
+    (5, 10, 0.1870860284474045, 0.8129139715525955),
+    (7, 50, 0.05819170033997343, 0.26739600249700846),
+    (69, 300, 0.18358821960030733, 0.28183199746394666),
+    (90, 300, 0.24868157652404674, 0.35531950446306065),
+    (102, 300, 0.28654609281347476, 0.396650681947683),
+    (183, 300, 0.5522746294011139, 0.6655299924980209),
+    (299, 300, 0.9815687479519322, 0.9999156108676822),
+    (437, 1319, 0.30593076401155633, 0.3574464622377653),
+    (1500, 3000, 0.4819487693267679, 0.518051230673232),
+    (1, 100000, 2.5317842743932826e-07, 5.571516034432556e-05),
+]
+# scipy.stats.binomtest(gained, gained + lost).pvalue
+SCIPY_MCNEMAR = [
+    (1, 0, 1.0),
+    (5, 0, 0.0625),
+    (10, 2, 0.03857421875),
+    (30, 30, 1.0),
+    (31, 29, 0.8974218269914307),
+    (120, 60, 9.144585884610247e-06),
+    (7, 15, 0.13380050659179688),
+]
+
+
+@pytest.mark.parametrize(("right", "n", "low", "high"), SCIPY_INTERVALS)
+def test_exact_intervals_are_scipys(right: int, n: int, low: float, high: float) -> None:
+    found = clopper_pearson(right, n)
+    assert found.low == pytest.approx(low, rel=1e-5, abs=1e-12) and found.high == pytest.approx(high, rel=1e-9)
+
+
+def test_the_papers_headline_interval() -> None:
+    """61 % of 300 problems: [55.2, 66.6]."""
+    found = clopper_pearson(183, 300)
+    assert (round(100 * found.low, 1), round(100 * found.high, 1)) == (55.2, 66.6)
+
+
+def test_an_exact_interval_leaves_two_and_a_half_percent_at_either_end() -> None:
+    found = clopper_pearson(3, 7)
+    at_least = sum(math.comb(7, i) * found.low**i * (1 - found.low) ** (7 - i) for i in range(3, 8))
+    at_most = sum(math.comb(7, i) * found.high**i * (1 - found.high) ** (7 - i) for i in range(4))
+    assert at_least == pytest.approx(0.025) and at_most == pytest.approx(0.025)
+
+
+@pytest.mark.parametrize(("right", "n"), [(0, 0), (-1, 3), (4, 3)])
+def test_no_share(right: int, n: int) -> None:
+    with pytest.raises(ValueError, match="is no share"):
+        clopper_pearson(right, n)
+
+
+@pytest.mark.parametrize(
+    ("k", "right", "n", "share"),
+    [(1, 1, 4, 1 / 4), (2, 1, 4, 1 / 2), (2, 2, 4, 5 / 6), (3, 2, 4, 1.0), (4, 0, 4, 0.0), (2, 3, 10, 8 / 15)],
+)
+def test_pass_at_k_by_hand(k: int, right: int, n: int, share: float) -> None:
+    assert pass_at(k, right, n) == pytest.approx(share)
+
+
+def test_pass_at_k_is_the_share_of_all_choices_with_a_right_one() -> None:
+    samples = [True, False, False, True, False, False]
+    for k in range(1, 7):
+        choices = list(combinations(samples, k))
+        assert pass_at(k, 2, 6) == pytest.approx(sum(map(any, choices)) / len(choices))
+
+
+def test_pass_at_1_is_the_mean_and_too_few_samples_are_refused() -> None:
+    assert pass_at(1, 3, 8) == 3 / 8
+    with pytest.raises(ValueError, match="pass@3 needs 3 samples"):
+        pass_at(3, 1, 2)
+
+
+@pytest.mark.parametrize(
+    ("answers", "share"),
+    [
+        ([("5", True), ("5", True), ("6", False)], 1.0),
+        ([("5", True), ("6", False), ("6", False)], 0.0),
+        ([("5", True), ("6", False)], 0.5),
+        ([("5", True), ("6", False), ("7", False), ("7", False), ("5", True)], 0.5),
+        ([("", False), ("", False), ("5", True)], 1.0),
+        ([("", False)], 0.0),
+        ([], 0.0),
+    ],
+)
+def test_majority(answers: Sequence[tuple[str, bool]], share: float) -> None:
+    assert majority(answers) == share
+
+
+def test_one_sample_a_problem_has_the_exact_interval() -> None:
+    assert interval([[True]] * 3 + [[False]] * 7) == clopper_pearson(3, 10)
+
+
+def test_several_samples_are_not_independent_problems() -> None:
+    """Four equal samples of ten problems know no more than ten problems; 40 answers would pretend to."""
+    found = interval([[True] * 4] * 5 + [[False] * 4] * 5)
+    apart, as_forty = found.high - found.low, clopper_pearson(20, 40)
+    assert "bootstrap over 10 problems" == found.method and apart > 1.5 * (as_forty.high - as_forty.low)
+
+
+def test_a_bootstrap_of_equal_outcomes_would_know_too_much() -> None:
+    assert interval([[False, False]] * 10) == clopper_pearson(0, 10)
+    assert interval([[True, True]] * 10) == clopper_pearson(10, 10)
+
+
+def test_the_bootstrap_is_near_the_normal_interval_and_repeats() -> None:
+    means = [0.0] * 100 + [0.5] * 100 + [1.0] * 100
+    found = bootstrap(means)
+    half = 1.96 * math.sqrt(sum((m - 0.5) ** 2 for m in means) / 300) / math.sqrt(300)
+    assert found.low == pytest.approx(0.5 - half, abs=0.005) and found.high == pytest.approx(0.5 + half, abs=0.005)
+    assert bootstrap(means) == found
+
+
+@pytest.mark.parametrize(("gained", "lost", "p"), SCIPY_MCNEMAR)
+def test_mcnemar_is_scipys_binomial_test(gained: int, lost: int, p: float) -> None:
+    assert mcnemar(gained, lost) == pytest.approx(p) == mcnemar(lost, gained)
+
+
+def test_methods_that_never_differ() -> None:
+    assert mcnemar(0, 0) == 1.0 == sign_flips([0.0, 0.0])
+
+
+def test_sign_flips_by_hand() -> None:
+    """Five equal differences: 2 of 32 flips are as far out. 1 and 3: 2 of the 4 sums; -1 and 3: all of them."""
+    assert sign_flips([0.5] * 5 + [0.0] * 9) == 2 / 32
+    assert sign_flips([1.0, 3.0]) == 2 / 4
+    assert sign_flips([-1.0, 3.0]) == 1.0
+
+
+def test_sign_flips_of_whole_differences_are_mcnemars(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert sign_flips([1.0] * 9 + [-1.0] * 2) == pytest.approx(mcnemar(9, 2))
+    drawn = sign_flips([1.0] * 14 + [-1.0] * 6)
+    assert drawn == pytest.approx(mcnemar(14, 6), abs=0.015)
+    monkeypatch.setattr(statistics, "_EXACT", 2)
+    assert sign_flips([1.0] * 9 + [-1.0] * 2) == pytest.approx(mcnemar(9, 2), abs=0.015)
+
+
+def test_a_pair_of_methods() -> None:
+    found = paired([[True], [True], [False], [True]], [[True], [False], [False], [False]])
+    assert (found.problems, found.difference, found.p, found.test) == (4, 0.5, 0.5, "exact McNemar")
+    assert found.interval is not None and found.interval.low <= 0.5 <= found.interval.high
+    several = paired([[True, True], [True, False]], [[False, False], [True, False]])
+    assert (several.difference, several.p) == (0.5, 1.0) and "permutation" in several.test
+
+
+def test_equal_methods_have_no_interval() -> None:
+    assert paired([[True], [False]], [[True], [False]]).interval is None
+
+
+def test_means_over_seeds() -> None:
+    found = spread([0.4, 0.5, 0.6])
+    assert (found.runs, found.low, found.high) == (3, 0.4, 0.6)
+    assert found.mean == pytest.approx(0.5) and found.deviation == pytest.approx(0.1)
+    assert spread([0.4]).deviation is None
+
+
+def test_a_split_depends_on_the_seed_and_not_on_the_order() -> None:
+    ids = [str(i) for i in range(40)]
+    part = split(ids, 0.25)
+    assert len(part) == 10 and part == split(ids[::-1], 0.25) != split(ids, 0.25, seed=1)
