@@ -163,9 +163,13 @@ def choose(metrics: Mapping[str, float], given: str | None) -> Cascade:
     return Cascade(DIRECTIONS[0] if a >= b else DIRECTIONS[1], why, accuracy)
 
 
+def finite(metrics: Mapping[str, Any]) -> dict[str, float]:
+    """JSON has no NaN, and what it could not hold of a run's metrics is a string there."""
+    return {name: v for name, v in metrics.items() if isinstance(v, (int, float)) and math.isfinite(v)}
+
+
 def describe(manifest: Manifest, base: Base, direction: str | None) -> Export:
-    # JSON has no NaN, and what it could not hold of a run's metrics is a string there.
-    metrics = {name: v for name, v in manifest.metrics.items() if isinstance(v, (int, float)) and math.isfinite(v)}
+    metrics = finite(manifest.metrics)
     game = AgonConfig.read(OmegaConf.create({"agon": dict(manifest.game)}))
     opening, closing = game.reasoning_tags
     return Export(

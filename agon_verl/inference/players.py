@@ -16,7 +16,7 @@ from omegaconf import OmegaConf
 
 from agon_verl.checkpoint import MANIFEST, CheckpointError, Manifest, base_folder, hash_of_base, prompts
 from agon_verl.config import AgonConfig
-from agon_verl.export import DIRECTIONS, ExportError, choose, find, find_base
+from agon_verl.export import DIRECTIONS, ExportError, choose, find, find_base, finite
 from agon_verl.game.roles import ADAPTERS
 from agon_verl.game.transcript import REASONING_TAGS
 from agon_verl.wire import BASE
@@ -82,6 +82,8 @@ def find_players(given: str, base: str | None = None, **changes: Any) -> Players
             found = _of_checkpoint(find(folder), base)
     except (ExportError, CheckpointError) as error:
         raise InferenceError(str(error)) from None
+    except KeyError as error:
+        raise InferenceError(f"{folder / MANIFEST} has no {error}: export the pair again") from None
     return replace(found, given=given, **{name: value for name, value in changes.items() if value is not None})
 
 
@@ -108,7 +110,7 @@ def _of_checkpoint(folder: Path, base: str | None) -> Players:
     game = AgonConfig.read(OmegaConf.create({"agon": dict(manifest.game)}))
     return replace(
         _pair(folder / "actor", manifest.base, manifest.base_hash, base, manifest.generation, manifest.prompts),
-        direction=choose(manifest.metrics, None).direction,
+        direction=choose(finite(manifest.metrics), None).direction,
         domain=game.domain,
         tags=game.reasoning_tags,
         verifier=manifest.verifier,
