@@ -10,7 +10,8 @@ import pandas as pd
 import pytest
 
 from agon_verl.evaluate import compare, problems, results
-from agon_verl.evaluate.__main__ import main, options, pairs
+from agon_verl.evaluate.__main__ import main
+from agon_verl.evaluate.arguments import options, pairs
 from agon_verl.evaluate.judge import Judge
 from agon_verl.evaluate.play import answers, missing, modes_of, plan, seed_of
 from agon_verl.evaluate.problems import Problem

@@ -10,7 +10,7 @@ from transformers import PreTrainedTokenizerFast
 from agon_verl.checkpoint import hash_of_base
 from agon_verl.export import main as export
 from agon_verl.game.transcript import REASONING_TAGS
-from agon_verl.inference.engine import _Pieces
+from agon_verl.inference.chat import Pieces
 from agon_verl.inference.moa import NO_ATTEMPT, refine_messages
 from agon_verl.inference.offline import default_mode
 from agon_verl.inference.players import InferenceError, Players, Sampling, find_players, read_mode
@@ -113,10 +113,10 @@ def test_streamed_pieces_make_the_text_and_no_half_characters(tmp_path: Path) ->
     reader = TagKeeper(tokenizer, REASONING_TAGS)
     text = "<think>½ ≤ 1, 你好 🙂</think> What is 2+3? <answer>5</answer>"
     ids = tokenizer.encode(text + "<|end|>", add_special_tokens=False)
-    pieces = _Pieces(reader)
+    pieces = Pieces(reader)
     found = [pieces.of(ids[: i + 1], last=i + 1 == len(ids)) for i in range(len(ids))]
     assert "".join(found) == reader.decode(ids) == text
     assert not any("\ufffd" in piece for piece in found) and sum(map(bool, found)) > 10
-    cut = _Pieces(reader)
+    cut = Pieces(reader)
     broken = tokenizer.encode("🙂", add_special_tokens=False)[:1]
     assert cut.of(broken, last=False) == "" and cut.of(broken, last=True) == reader.decode(broken) != ""

@@ -13,70 +13,18 @@ from typing import Any
 from agon_verl.checkpoint import ADAPTER_FILE, CheckpointError, prompts, versions
 from agon_verl.config import ConfigError
 from agon_verl.evaluate import compare, results
+from agon_verl.evaluate.arguments import options, pairs
 from agon_verl.evaluate.judge import Judge
-from agon_verl.evaluate.play import MOA, Play, answers, missing, modes_of, plan
+from agon_verl.evaluate.play import MOA, Play, answers, missing, modes_of, overlong, plan
 from agon_verl.evaluate.problems import Problem, read
 from agon_verl.evaluate.statistics import split
 from agon_verl.evaluate.store import Store, write_at_once
 from agon_verl.evaluate.table import report
 from agon_verl.export import DIRECTIONS
-from agon_verl.game.withhold import DOMAINS
+from agon_verl.inference.chat import Chat
 from agon_verl.inference.engine import Engine
 from agon_verl.inference.moa import REFINE
 from agon_verl.inference.players import InferenceError, Players, Sampling, find_players
-
-
-def options(given: Sequence[str]) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
-        prog="python -m agon_verl.evaluate",
-        description="Evaluate a run, checkpoint, export or base model. See also: compare --help, average --help.",
-    )
-    add = parser.add_argument
-    add("target", help="a run's folder, a global_step_<n>, an export, or a base model")
-    add("--data", nargs="+", required=True, metavar="SET", help="parquet files, or names of prepared sets")
-    add("--out", type=Path, required=True, help="folder of the generations and results; one that exists is continued")
-    add("--modes", nargs="+", help="A_to_B B_to_A A_to_A B_to_B A B base moa; all that the target has")
-    add("--samples", type=int, default=1, help="a problem (1)")
-    add("--greedy", action="store_true", help="temperature 0")
-    add("--seed", type=int, default=0, help="of the samples (0)")
-    development = parser.add_mutually_exclusive_group()
-    development.add_argument("--dev", nargs="+", metavar="SET", help="where the cascade's direction is chosen")
-    development.add_argument("--dev-share", type=float, metavar="X", help="choose it on this share of each set instead")
-    for name in ("--temperature", "--top-p"):
-        add(name, type=float, help="(the target's, or the paper's 0.6 and 0.95)")
-    add("--top-k", type=int, help="(the target's, or none)")
-    add("--max-tokens", type=int, help="of a completion (the target's, or the paper's 15,360)")
-    add("--max-prompt", type=int, help="tokens of a prompt; a longer attempt is cut (the target's, or 4,096)")
-    add("--base", help="where the base lies, if not where the run found it")
-    add("--domain", choices=DOMAINS, help="(the target's, or math)")
-    add("--tags", nargs=2, metavar=("OPEN", "CLOSE"), help="around the reasoning (the target's, or <think> </think>)")
-    add("--chat", nargs="+", default=[], metavar="KEY=VALUE", help="for the chat template, as enable_thinking=true")
-    add("--reward", help="the verifier: pkg://module or file.py, :function (the run's, or the domain's)")
-    add("--reward-kwargs", nargs="+", default=[], metavar="KEY=VALUE")
-    add("--reward-timeout", type=float, help="seconds (the run's, or 90; 600 for code)")
-    add("--max-failed", type=float, default=0.1, help="share of generations whose judge may fail (0.1)")
-    add("--engine", nargs="+", default=[], metavar="KEY=VALUE", help="vLLM's engine arguments")
-    add("--concurrency", type=int, default=512, help="requests that vLLM is given at a time, about (512)")
-    found = parser.parse_args(given)
-    if found.samples < 1 or (found.greedy and found.samples > 1):
-        parser.error("--samples must be 1 or more, and greedy samples are all the same")
-    if found.dev_share is not None and not 0 < found.dev_share < 1:
-        parser.error("--dev-share must lie between 0 and 1")
-    return found
-
-
-def pairs(given: Sequence[str]) -> dict[str, Any]:
-    """KEY=VALUE, the value as JSON where it is that."""
-    found: dict[str, Any] = {}
-    for each in given:
-        name, equals, value = each.partition("=")
-        if not equals:
-            raise InferenceError(f"{each} is not KEY=VALUE")
-        try:
-            found[name] = json.loads(value)
-        except ValueError:
-            found[name] = value
-    return found
 
 
 def chosen_players(asked: argparse.Namespace) -> Players:
@@ -90,6 +38,24 @@ def chosen_players(asked: argparse.Namespace) -> Players:
     if asked.greedy:
         sampling = Sampling(temperature=0.0, top_p=1.0, max_tokens=sampling.max_tokens)
     return replace(found, sampling=sampling, reward_timeout=asked.reward_timeout or found.reward_timeout)
+
+
+def chosen_modes(asked: argparse.Namespace, players: Players, problems: Sequence[Problem]) -> list[str]:
+    """Those asked for; else all whose prompts there is room for, and a word on the others."""
+    modes = list(dict.fromkeys(asked.modes or modes_of(players, asked.greedy)))
+    for mode in modes:
+        answers(mode, "", 0, players.names)  # says if it is unknown
+    if asked.greedy and MOA in modes:
+        raise InferenceError("two greedy samples of the base are the same: leave moa out, or --greedy")
+    chat = Chat(players)
+    over = {mode: max(overlong(chat, mode, problem) for problem in problems) for mode in modes}
+    fitting = [mode for mode in modes if over[mode] <= 0]
+    for mode in [mode for mode in modes if over[mode] > 0]:
+        told = f"the longest prompt of mode {mode} is {over[mode]} tokens longer than --max-prompt={players.max_prompt}"
+        if asked.modes or not fitting:
+            raise InferenceError(f"{told}: raise it, or leave the mode or the problem out")
+        print(f"agon-verl: {told}, so this mode is left out", file=sys.stderr)
+    return fitting
 
 
 def settings_of(players: Players, judge: Judge, seed: int) -> dict[str, Any]:
@@ -129,13 +95,9 @@ def divide(asked: argparse.Namespace) -> tuple[list[Problem], list[Problem]]:
 
 def evaluate(asked: argparse.Namespace) -> str:
     players = chosen_players(asked)
-    modes = list(dict.fromkeys(asked.modes or modes_of(players, asked.greedy)))
-    for mode in modes:
-        answers(mode, "", 0, players.names)
-    if asked.greedy and MOA in modes:
-        raise InferenceError("two greedy samples of the base are the same: leave moa out, or --greedy")
-    directions = [mode for mode in DIRECTIONS if mode in modes]
     development, held_out = divide(asked)
+    modes = chosen_modes(asked, players, [*development, *held_out])
+    directions = [mode for mode in DIRECTIONS if mode in modes]
     if development and len(directions) < len(DIRECTIONS):
         raise InferenceError("a development split chooses between A_to_B and B_to_A: evaluate both, or leave it out")
     if not players.checked:

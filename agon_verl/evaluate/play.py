@@ -14,10 +14,12 @@ from typing import Any
 from agon_verl.evaluate.judge import Judge
 from agon_verl.evaluate.problems import Problem
 from agon_verl.evaluate.store import Generation, Key, Store
+from agon_verl.game.prompts import challenge_messages
 from agon_verl.game.roles import ADAPTERS
 from agon_verl.inference.cascade import challenge
+from agon_verl.inference.chat import Chat
 from agon_verl.inference.engine import Completion, Engine
-from agon_verl.inference.moa import refine
+from agon_verl.inference.moa import refine, refine_messages
 from agon_verl.inference.players import InferenceError, Players, Sampling, read_mode
 from agon_verl.wire import BASE
 
@@ -38,6 +40,14 @@ def answers(mode: str, problem: str, sample: int, names: tuple[str, ...]) -> lis
         return [((BASE, problem, i), (MOA, problem, i)) for i in (2 * sample, 2 * sample + 1)]
     drafter, _ = read_mode(mode, names)
     return [((drafter, problem, sample) if drafter else None, (mode, problem, sample))]
+
+
+def overlong(chat: Chat, mode: str, problem: Problem) -> int:
+    """By how many tokens the prompts of a mode are too long for a problem, even without any attempt in them."""
+    if mode == MOA:
+        return chat.excess(refine_messages(problem.messages, None, None))
+    drafter, _ = read_mode(mode, chat.players.names)
+    return chat.excess(challenge_messages(problem.messages, None) if drafter else problem.messages)
 
 
 def plan(jobs: Sequence[Job], samples: int, names: tuple[str, ...]) -> list[tuple[Problem, list[Key]]]:
@@ -75,12 +85,6 @@ class Play:
         """`units` are those of `plan`. `concurrency` is about how many requests vLLM is given at a time."""
         from tqdm import tqdm
 
-        for problem in {problem.id: problem for problem, _ in units}.values():
-            if (over := self._engine.excess(problem.messages)) > 0:
-                raise InferenceError(
-                    f"a problem of {problem.source} is {over} tokens longer than the longest prompt, "
-                    f"{self._engine.players.max_prompt}: raise --max-prompt, or drop it"
-                )
         self._planned = len({key for _, keys in units for key in keys})
         done = self._planned - len(missing(units, self._store))
         room = asyncio.Semaphore(max(1, concurrency // max(len(keys) for _, keys in units)))

@@ -1,6 +1,6 @@
 """The cascade at inference: a draft, what may be read of it, and the answer of the one who reads it.
 
-What the challenger is shown is made by the same code as in training. `moa` is the paper's untrained control.
+What the challenger is shown is made by the same code as in training. moa.py has the paper's untrained control.
 """
 
 import asyncio
@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from agon_verl.game.attempt import Attempt, attempt_of
 from agon_verl.game.prompts import challenge_messages
 from agon_verl.game.transcript import Transcript
-from agon_verl.inference.engine import Completion, Engine, Messages
+from agon_verl.inference.chat import Chat, Messages
+from agon_verl.inference.engine import Completion, Engine
 from agon_verl.inference.players import Sampling, read_mode
 
 
@@ -22,11 +23,11 @@ class Solved:
     attempt: Attempt | None = None
 
 
-async def attempt(engine: Engine, problem: Messages, draft: Transcript) -> Attempt:
+async def attempt(chat: Chat, problem: Messages, draft: Transcript) -> Attempt:
     def excess(summary: str) -> int:
-        return engine.excess(challenge_messages(problem, summary))
+        return chat.excess(challenge_messages(problem, summary))
 
-    return await asyncio.to_thread(attempt_of, draft, engine.players.domain, engine.count, excess)
+    return await asyncio.to_thread(attempt_of, draft, chat.players.domain, chat.count, excess)
 
 
 async def challenge(

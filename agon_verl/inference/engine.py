@@ -6,19 +6,16 @@ that several samples share. A caller that is cancelled takes its request out of 
 
 import asyncio
 import os
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from itertools import count
 from typing import Any
 
 from agon_verl.cpu import cpu_only, vllm_environment
 from agon_verl.export import VLLM_RANKS
-from agon_verl.game import transcript
+from agon_verl.inference.chat import Chat, Messages, Pieces
 from agon_verl.inference.players import InferenceError, Players, Sampling
-from agon_verl.tags import TagKeeper
 from agon_verl.wire import BASE, lora_id
-
-Messages = Sequence[Mapping[str, Any]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,10 +30,11 @@ class Completion:
     opened: bool
 
 
-class Engine:
+class Engine(Chat):
     """Starts vLLM, which takes a minute or two; `close` ends its process. `options` are vLLM's engine arguments."""
 
     def __init__(self, players: Players, **options: Any) -> None:
+        super().__init__(players)
         on_cpu = cpu_only()
         os.environ.setdefault("VLLM_LOGGING_LEVEL", "ERROR")
         for name, value in vllm_environment().items() if on_cpu else ():
@@ -63,21 +61,8 @@ class Engine:
             self._llm = AsyncLLM.from_engine_args(AsyncEngineArgs(**{**settings, **options}))
         except (TypeError, ValueError, OSError) as error:
             raise InferenceError(f"vLLM does not start with these settings: {_first_line(error)}") from None
-        self.players = players
-        self.tokenizer = self._tokenizer(players)
-        self._reader = TagKeeper(self.tokenizer, players.tags)
         self._loras = {name: LoRARequest(name, lora_id(name), str(path)) for name, path in players.adapters.items()}
         self._numbers = count()
-
-    @staticmethod
-    def _tokenizer(players: Players) -> Any:
-        from transformers import AutoTokenizer
-
-        tokenizer = AutoTokenizer.from_pretrained(players.base)
-        tokenizer.chat_template = players.template or tokenizer.chat_template
-        if tokenizer.chat_template is None:
-            raise InferenceError(f"{players.base} has no chat template: take the model that was trained to chat")
-        return tokenizer
 
     def close(self) -> None:
         self._llm.shutdown()
@@ -85,22 +70,6 @@ class Engine:
     @property
     def alive(self) -> bool:
         return not self._llm.errored
-
-    def prompt_ids(self, messages: Messages) -> list[int]:
-        ids = self.tokenizer.apply_chat_template(
-            [dict(message) for message in messages], add_generation_prompt=True, return_dict=False, **self.players.chat
-        )
-        return list(ids)
-
-    def count(self, text: str) -> int:
-        return len(self.tokenizer.encode(text, add_special_tokens=False))
-
-    def excess(self, messages: Messages) -> int:
-        """By how many tokens a prompt is too long."""
-        return len(self.prompt_ids(messages)) - self.players.max_prompt
-
-    def read(self, text: str, opened: bool) -> transcript.Transcript:
-        return transcript.read(text, opened=opened, tags=self.players.tags)
 
     async def generate(self, messages: Messages, player: str = BASE, sampling: Sampling | None = None) -> Completion:
         async for said in self._request(messages, player, sampling, whole=True):
@@ -137,7 +106,7 @@ class Engine:
             output_kind=RequestOutputKind.FINAL_ONLY if whole else RequestOutputKind.DELTA,
         )
         ids: list[int] = []
-        pieces, finish = _Pieces(self._reader), ""
+        pieces, finish = Pieces(self.reader), ""
         requests = self._llm.generate(
             {"prompt_token_ids": prompt},
             parameters,
@@ -155,26 +124,8 @@ class Engine:
             raise InferenceError("vLLM's engine has died; what it said is above") from None
         if finish not in ("stop", "length"):
             raise InferenceError(f"vLLM ended a request with {finish or 'nothing'}")
-        text = self._reader.decode(ids)
-        yield Completion(text, tuple(ids), len(prompt), finish, self._reader.opened_by(prompt))
-
-
-class _Pieces:
-    """Text as its tokens come in: what is new since the last piece, held back while a character is incomplete.
-
-    Only the tokens since the piece before the last are decoded again, so a long text costs no more than its length.
-    """
-
-    def __init__(self, reader: TagKeeper) -> None:
-        self._reader, self._start, self._given = reader, 0, 0
-
-    def of(self, ids: Sequence[int], last: bool) -> str:
-        before = self._reader.decode(ids[self._start : self._given])
-        text = self._reader.decode(ids[self._start :])
-        if len(text) <= len(before) or (text.endswith("\ufffd") and not last):
-            return ""
-        self._start, self._given = self._given, len(ids)
-        return text[len(before) :]
+        text = self.reader.decode(ids)
+        yield Completion(text, tuple(ids), len(prompt), finish, self.reader.opened_by(prompt))
 
 
 def _first_line(error: Exception) -> str:

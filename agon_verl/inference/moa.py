@@ -10,7 +10,8 @@ from typing import Any
 
 from agon_verl.game.transcript import Transcript
 from agon_verl.game.withhold import fit
-from agon_verl.inference.engine import Completion, Engine, Messages
+from agon_verl.inference.chat import Chat, Messages
+from agon_verl.inference.engine import Completion, Engine
 from agon_verl.inference.players import Sampling
 from agon_verl.wire import BASE
 
@@ -48,9 +49,9 @@ async def refine(
     return texts[1], await engine.generate(refine_messages(problem, *texts), BASE, sampling)
 
 
-def _fitting(engine: Engine, problem: Messages, own: str, other: str) -> tuple[str, str]:
-    texts, budget = (own, other), max(engine.count(own), engine.count(other))
-    while (over := engine.excess(refine_messages(problem, *texts))) > 0 and budget > 0:
+def _fitting(chat: Chat, problem: Messages, own: str, other: str) -> tuple[str, str]:
+    texts, budget = (own, other), max(chat.count(own), chat.count(other))
+    while (over := chat.excess(refine_messages(problem, *texts))) > 0 and budget > 0:
         budget -= max(1, over // 2)
-        texts = fit(own, budget, engine.count)[0], fit(other, budget, engine.count)[0]
+        texts = fit(own, budget, chat.count)[0], fit(other, budget, chat.count)[0]
     return texts

@@ -5,7 +5,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from agon_verl.inference.cascade import Solved, solve
-from agon_verl.inference.engine import Engine, Messages
+from agon_verl.inference.chat import Messages
+from agon_verl.inference.engine import Engine
 from agon_verl.inference.players import InferenceError, Players, Sampling, find_players
 from agon_verl.wire import BASE
 

@@ -1,0 +1,56 @@
+"""Prompts and completions as tokens and as text: what needs the base's tokenizer, and no engine."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from agon_verl.game import transcript
+from agon_verl.inference.players import InferenceError, Players
+from agon_verl.tags import TagKeeper
+
+Messages = Sequence[Mapping[str, Any]]
+
+
+class Chat:
+    def __init__(self, players: Players) -> None:
+        from transformers import AutoTokenizer
+
+        self.players = players
+        self.tokenizer = AutoTokenizer.from_pretrained(players.base)
+        self.tokenizer.chat_template = players.template or self.tokenizer.chat_template
+        if self.tokenizer.chat_template is None:
+            raise InferenceError(f"{players.base} has no chat template: take the model that was trained to chat")
+        self.reader = TagKeeper(self.tokenizer, players.tags)
+
+    def prompt_ids(self, messages: Messages) -> list[int]:
+        ids = self.tokenizer.apply_chat_template(
+            [dict(message) for message in messages], add_generation_prompt=True, return_dict=False, **self.players.chat
+        )
+        return list(ids)
+
+    def count(self, text: str) -> int:
+        return len(self.tokenizer.encode(text, add_special_tokens=False))
+
+    def excess(self, messages: Messages) -> int:
+        """By how many tokens a prompt is too long."""
+        return len(self.prompt_ids(messages)) - self.players.max_prompt
+
+    def read(self, text: str, opened: bool) -> transcript.Transcript:
+        return transcript.read(text, opened=opened, tags=self.players.tags)
+
+
+class Pieces:
+    """Text as its tokens come in: what is new since the last piece, held back while a character is incomplete.
+
+    Only the tokens since the piece before the last are decoded again, so a long text costs no more than its length.
+    """
+
+    def __init__(self, reader: TagKeeper) -> None:
+        self._reader, self._start, self._given = reader, 0, 0
+
+    def of(self, ids: Sequence[int], last: bool) -> str:
+        before = self._reader.decode(ids[self._start : self._given])
+        text = self._reader.decode(ids[self._start :])
+        if len(text) <= len(before) or (text.endswith("\ufffd") and not last):
+            return ""
+        self._start, self._given = self._given, len(ids)
+        return text[len(before) :]
