@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from itertools import count
 from typing import Any
 
-from agon_verl.cpu import cpu_only, vllm_environment
+from agon_verl.cpu import cpu_only, lora_slots, vllm_environment
 from agon_verl.export import VLLM_RANKS
 from agon_verl.inference.chat import Chat, Messages, Pieces
 from agon_verl.inference.players import InferenceError, Players, Sampling
@@ -56,7 +56,7 @@ class Engine(Chat):
             settings.update(enable_chunked_prefill=False, max_num_batched_tokens=max(4096, longest))
         if players.adapters:
             rank = next(allowed for allowed in VLLM_RANKS if allowed >= players.rank)
-            settings.update(enable_lora=True, max_loras=len(players.adapters), max_lora_rank=rank)
+            settings.update(enable_lora=True, max_loras=lora_slots(len(players.adapters)), max_lora_rank=rank)
         try:
             self._llm = AsyncLLM.from_engine_args(AsyncEngineArgs(**{**settings, **options}))
         except (TypeError, ValueError, OSError) as error:

@@ -264,6 +264,20 @@ def test_the_cascade_is_that_of_plain_vllm(running: Running, checkpoint: Path, t
     assert len({found["A_to_B"].draft.ids, found["B_to_A"].draft.ids, found["base"].final.ids}) == 3
 
 
+def test_the_base_is_the_base_beside_requests_of_adapters(running: Running) -> None:
+    """vLLM's CPU kernels take "no adapter" for the last slot, which is therefore left empty."""
+
+    async def beside() -> list[Completion]:
+        return await asyncio.gather(*(running.engine.generate(PROBLEM, p, GREEDY) for p in ("A", "base", "B", "base")))
+
+    alone = [running.wait(running.engine.generate(PROBLEM, player, GREEDY)) for player in ("A", "base", "B", "base")]
+    assert running.wait(beside()) == alone
+    model = AutoModelForCausalLM.from_pretrained(running.engine.players.base, dtype=torch.float32)
+    prompt = torch.tensor([running.engine.prompt_ids(PROBLEM)])
+    said = model.generate(prompt, attention_mask=torch.ones_like(prompt), do_sample=False, max_new_tokens=24)
+    assert tuple(said[0, prompt.shape[1] :].tolist()) == alone[1].ids
+
+
 def test_a_stream_says_what_a_whole_completion_says(running: Running) -> None:
     async def streamed() -> list[str | Completion]:
         return [piece async for piece in running.engine.stream(PROBLEM, "A", GREEDY)]
