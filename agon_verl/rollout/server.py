@@ -10,6 +10,7 @@ from verl.workers.rollout.vllm_rollout.vllm_async_server import vLLMHttpServer, 
 from vllm.lora.request import LoRARequest
 
 from agon_verl.config import Opponent
+from agon_verl.cpu import lora_slots
 from agon_verl.game.roles import ADAPTERS
 from agon_verl.wire import BASE, SERVED, lora_id
 
@@ -41,7 +42,7 @@ class AgonServer(vLLMHttpServer):
     @property
     def _slots(self) -> int:
         """A slot for each adapter: what was synced as tensors could not be loaded again after an eviction."""
-        return len(SERVED if Opponent(**self.model_config.lora["opponent"]).snapshots else ADAPTERS)
+        return lora_slots(len(SERVED if Opponent(**self.model_config.lora["opponent"]).snapshots else ADAPTERS))
 
     async def run_headless(self, args: argparse.Namespace) -> None:
         """The further nodes of a replica that spans several."""
