@@ -86,6 +86,7 @@ class Export:
     versions: Mapping[str, str]
     metrics: Mapping[str, float]
     verifier: Mapping[str, Any]
+    players: str  # "one": B was never trained
 
 
 def export(
@@ -199,6 +200,7 @@ def describe(manifest: Manifest, base: Base, direction: str | None) -> Export:
         versions=manifest.versions,
         metrics=metrics,
         verifier=manifest.verifier,
+        players=game.players,
     )
 
 

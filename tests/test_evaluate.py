@@ -149,7 +149,7 @@ def test_problems_have_the_same_names_in_any_file_and_order(tmp_path: Path) -> N
 
 def test_a_prepared_set_is_found_by_its_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write(tmp_path / "gsm8k" / "heldout.parquet", [row("a")])
-    monkeypatch.setattr(problems, "FOLDERS", (tmp_path,))
+    monkeypatch.setattr(problems, "PREPARED", tmp_path)
     assert len(problems.read(["gsm8k"])) == 1
     with pytest.raises(InferenceError, match="neither a parquet file nor a prepared set: run .* math500"):
         problems.read(["math500"])

@@ -107,6 +107,7 @@ def test_the_manifest_says_what_the_pair_is_and_how_to_play_it(tmp_path: Path, b
         "versions": {"agon-verl": "0.1.0"},
         "metrics": {"val-core/toy/sums/A_to_B/acc/mean@1": 0.5, "val-core/toy/sums/B_to_A/acc/mean@1": 0.75},
         "verifier": {"path": "pkg://reward_fns.math_answer", "name": "compute_score", "reward_kwargs": {}},
+        "players": "pair",
     }
 
 

@@ -89,6 +89,13 @@ def test_what_cannot_play_is_told_in_a_sentence(tmp_path: Path, base: Path) -> N
         find_players(str(greedy))
 
 
+def test_with_one_player_b_was_never_trained(tmp_path: Path, base: Path) -> None:  # noqa: F811
+    checkpoint = make_checkpoint(tmp_path / "run", base, game={"players": "one", "reads": "nothing"})
+    assert export([str(checkpoint), str(tmp_path / "out")]) == 0
+    for path in (checkpoint, tmp_path / "out"):
+        assert find_players(str(path)).names == ("A", "base")
+
+
 def test_a_metric_that_json_cannot_hold_does_not_choose(tmp_path: Path, base: Path) -> None:  # noqa: F811
     metrics = {f"val-core/x/{d}/acc/mean@1": float("nan") for d in ("A_to_B", "B_to_A")}
     found = find_players(str(make_checkpoint(tmp_path / "run", base, metrics=metrics)))

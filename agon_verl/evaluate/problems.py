@@ -14,7 +14,7 @@ from typing import Any
 
 from agon_verl.inference.players import InferenceError
 
-FOLDERS = (Path("data"), Path("~/data/agon").expanduser())  # where prepared sets are looked for by name
+PREPARED = Path("~/data/agon").expanduser()  # where `python -m agon_verl.data` writes
 
 
 @dataclass(frozen=True)
@@ -31,9 +31,8 @@ def locate(given: str) -> Path:
     path = Path(given).expanduser()
     if path.is_file():
         return path
-    for folder in FOLDERS:
-        if (prepared := folder / given / "heldout.parquet").is_file():
-            return prepared
+    if (prepared := PREPARED / given / "heldout.parquet").is_file():
+        return prepared
     raise InferenceError(
         f"{given} is neither a parquet file nor a prepared set: run python -m agon_verl.data {Path(given).stem}"
     )

@@ -7,7 +7,7 @@ the game that it learned.
 """
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,7 @@ from omegaconf import OmegaConf
 from agon_verl.checkpoint import MANIFEST, CheckpointError, Manifest, base_folder, hash_of_base, prompts
 from agon_verl.config import AgonConfig
 from agon_verl.export import DIRECTIONS, ExportError, choose, find, find_base, finite
-from agon_verl.game.roles import ADAPTERS
+from agon_verl.game.roles import ADAPTERS, directions
 from agon_verl.game.transcript import REASONING_TAGS
 from agon_verl.wire import BASE
 
@@ -109,7 +109,13 @@ def _of_checkpoint(folder: Path, base: str | None) -> Players:
     manifest = Manifest.read(folder)
     game = AgonConfig.read(OmegaConf.create({"agon": dict(manifest.game)}))
     return replace(
-        _pair(folder / "actor", manifest.base, manifest.base_hash, base, manifest.generation, manifest.prompts),
+        _pair(
+            folder / "actor",
+            trained(game.players),
+            (manifest.base, manifest.base_hash, base),
+            manifest.generation,
+            manifest.prompts,
+        ),
         direction=choose(finite(manifest.metrics), None).direction,
         domain=game.domain,
         tags=game.reasoning_tags,
@@ -121,7 +127,13 @@ def _of_checkpoint(folder: Path, base: str | None) -> Players:
 def _of_export(folder: Path, record: Mapping[str, Any], base: str | None) -> Players:
     at = record["base"]
     return replace(
-        _pair(folder, at["path"], at["hash"], base, record["generation"], record["prompts"]),
+        _pair(
+            folder,
+            trained(record.get("players", "pair")),
+            (at["path"], at["hash"], base),
+            record["generation"],
+            record["prompts"],
+        ),
         direction=record["cascade"]["direction"],
         domain=record["domain"],
         tags=tuple(record["reasoning_tags"]),
@@ -129,19 +141,24 @@ def _of_export(folder: Path, record: Mapping[str, Any], base: str | None) -> Pla
     )
 
 
+def trained(players: str) -> tuple[str, ...]:
+    """The adapters that a run trains: with one player, as in plain GRPO, B is there and knows nothing."""
+    return tuple(sorted({drafter for drafter, _ in directions(players)}))
+
+
 def _pair(
     folder: Path,
-    base: str,
-    base_hash: str,
-    given: str | None,
+    names: Sequence[str],
+    at: tuple[str, str, str | None],
     generation: Mapping[str, Any],
     trained_with: Mapping[str, str],
 ) -> Players:
-    adapters = {
-        name: (folder / name).absolute() for name in ADAPTERS if (folder / name / "adapter_config.json").is_file()
-    }
+    """`at` is the base's path and hash, and the place given instead."""
+    base, base_hash, given = at
+    folders = {name: (folder / name).absolute() for name in names}
+    adapters = {name: path for name, path in folders.items() if (path / "adapter_config.json").is_file()}
     if not adapters:
-        raise InferenceError(f"{folder} holds no adapter A or B: take another checkpoint")
+        raise InferenceError(f"{folder} holds no adapter {' or '.join(names)}: take another checkpoint")
     if changed := [name for name, text in prompts().items() if trained_with.get(name, text) != text]:
         raise InferenceError(
             f"{folder} was trained with another text of prompts.{changed[0]} than this version has: use the version "
