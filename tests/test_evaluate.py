@@ -270,7 +270,7 @@ def test_the_report_shows_both_choices_of_the_direction(store: Store) -> None:
     text = report(json.loads(json.dumps(whole(store, "A_to_B"))))
     assert "Direction chosen beforehand: A_to_B, 50.0 % [1.3, 98.7] (on 9 problems for development)." in text
     assert "Better one here, seen afterwards: B_to_A, 100.0 %" in text
-    assert "**The judge failed on 1 generations, left out.**" in text and "1 of 1" in text
+    assert "**Left out, for the judge failed: 1.**" in text and "1 of 1" in text
     assert "| A_to_B − B_to_A | -50.0 |" in text
     assert "none was chosen beforehand" in report(whole(store, None))
 

@@ -7,6 +7,7 @@ not depend on what else is.
 
 import asyncio
 import hashlib
+import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, replace
 from typing import Any
@@ -88,7 +89,8 @@ class Play:
         self._planned = len({key for _, keys in units for key in keys})
         done = self._planned - len(missing(units, self._store))
         room = asyncio.Semaphore(max(1, concurrency // max(len(keys) for _, keys in units)))
-        with tqdm(total=self._planned, initial=done, unit="generation", smoothing=0.05) as self._bar:
+        often = 0.2 if sys.stderr.isatty() else 30  # seconds; a log needs few lines
+        with tqdm(total=self._planned, initial=done, unit="generation", mininterval=often) as self._bar:
             tasks = [asyncio.ensure_future(self._unit(room, *unit)) for unit in units]
             try:
                 await asyncio.gather(*tasks)

@@ -37,9 +37,9 @@ def _about(results: Mapping[str, Any]) -> str:
     )
     ledger, failed = results["ledger"], results["left_out"]
     return (
-        f"{results['samples']} samples a problem, {decoding}, at most {sampling['max_tokens']:,} tokens a stage, "
+        f"Samples a problem: {results['samples']}, {decoding}, at most {sampling['max_tokens']:,} tokens a stage, "
         f"seed {results['settings']['seed']}. Generated in all: {ledger['generated']:,} tokens, prefilled "
-        f"{ledger['prefilled']:,}. " + (f"**The judge failed on {failed} generations, left out.**" if failed else "")
+        f"{ledger['prefilled']:,}. " + (f"**Left out, for the judge failed: {failed}.**" if failed else "")
     ).strip()
 
 
