@@ -7,6 +7,7 @@ batch that mixes two is refused. Departures from stock verl, besides there being
 - Gradients are dropped right after a step. verl clips the norm over all parameters, so the gradients one adapter leaves
   behind would shrink the next update of the other.
 - A loss that averages over sequences counts the rows that carry loss, not the padding rows that fill a batch up.
+- Log-probabilities are computed for all tokens at once, in float32 (`log_probs`).
 """
 
 import dataclasses
@@ -33,11 +34,13 @@ from verl.utils.fsdp_utils import (
 from verl.utils.py_functional import convert_to_regular_types
 from verl.workers.config.optimizer import build_optimizer
 from verl.workers.engine.base import EngineRegistry
+from verl.workers.engine.fsdp import transformer_impl
 from verl.workers.engine.fsdp.transformer_impl import FSDPEngineWithLMHead
 
 from agon_verl.checkpoint import ADAPTER_FILE, TRAINING_STATE, CheckpointError
 from agon_verl.config import Opponent
 from agon_verl.game.roles import ADAPTERS
+from agon_verl.log_probs import token_log_probs
 from agon_verl.optim import LINEAR, linear_decay
 from agon_verl.tensors import adapter_distance, adapter_parameters, misfits, placed, save, whole
 from agon_verl.wire import ADAPTER, MODEL_TYPE, SYNC_SEPARATOR, past_of
@@ -58,6 +61,7 @@ class PairEngine(FSDPEngineWithLMHead):
     def __init__(self, model_config: Any, *args: Any, **kwargs: Any) -> None:
         model_config.model_type = "language_model"  # what the parent builds; MODEL_TYPE only found this class
         super().__init__(model_config, *args, **kwargs)
+        transformer_impl.logprobs_from_logits = token_log_probs  # in this process, which trains nothing but the pair
         self.distance = 0.0  # between the adapters, as of the last sync
         self.past: dict[str, dict[str, torch.Tensor]] = {}  # each adapter as it was, for `agon.opponent`
         self._next_past: dict[str, dict[str, torch.Tensor]] = {}

@@ -1,0 +1,47 @@
+"""The log-probabilities of the tokens that were chosen, all at once.
+
+verl's own function, where FlashAttention's kernel is not installed, goes through the tokens of a batch one by one in
+Python: 5,000 tokens a second on an H200, two thirds of a step. This one takes them in chunks of a fixed size in memory,
+computes in float32 whatever the logits' type, and in the backward pass makes the gradient from what it kept: one number
+a token.
+"""
+
+from typing import Any
+
+import torch
+
+_CHUNK = 1 << 26  # logits at a time: 256 MB in float32
+
+
+class _TokenLogProbs(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, logits: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+        normaliser = torch.empty(labels.shape, dtype=torch.float32, device=logits.device)
+        for rows in _chunks(logits):
+            torch.logsumexp(logits[rows].float(), dim=-1, out=normaliser[rows])
+        ctx.save_for_backward(logits, labels, normaliser)
+        return logits.gather(-1, labels.unsqueeze(-1)).squeeze(-1).float() - normaliser
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: torch.Tensor) -> tuple[torch.Tensor, None]:
+        logits, labels, normaliser = ctx.saved_tensors
+        gradient = gradients[0].float().unsqueeze(-1)
+        found = torch.empty_like(logits)
+        for rows in _chunks(logits):
+            part = (logits[rows].float() - normaliser[rows].unsqueeze(-1)).exp_().mul_(-gradient[rows])
+            found[rows] = part.scatter_add_(-1, labels[rows].unsqueeze(-1), gradient[rows])
+        return found, None
+
+
+def _chunks(logits: torch.Tensor) -> list[slice]:
+    size = max(1, _CHUNK // logits.shape[-1])
+    return [slice(begin, begin + size) for begin in range(0, logits.shape[0], size)]
+
+
+def token_log_probs(logits: torch.Tensor, labels: torch.Tensor, inplace_backward: bool = True) -> torch.Tensor:
+    """log p(label) in float32, in the shape of `labels`. Called as verl's `logprobs_from_logits` is.
+
+    Nothing is done in place, whatever the last argument says: entropy is computed from the same logits.
+    """
+    flat = logits.reshape(-1, logits.shape[-1])
+    return _TokenLogProbs.apply(flat, labels.reshape(-1)).view(labels.shape)
