@@ -6,7 +6,7 @@ its input and its limits leave this process. A machine that died, or was lost tr
 again elsewhere; a service that asks us to slow down is waited for, longer each time. What still fails after that is an
 outage, and raised.
 
-Python only. Needs `pip install agon-verl[e2b]` and E2B_API_KEY. One pool an event loop. Machines alive at exit are
+Python only. Needs the extra `e2b` of setup.py and E2B_API_KEY. One pool an event loop. Machines alive at exit are
 ended; those of a process that was killed end by themselves when their time is up.
 """
 
