@@ -7,6 +7,7 @@ import re
 import shutil
 import subprocess
 import sys
+import sysconfig
 import tarfile
 import zipfile
 from pathlib import Path
@@ -128,7 +129,10 @@ def test_lock_is_one_sorted_pin_a_line() -> None:
 
 @needs_lock_environment
 def test_lock_agrees_with_the_environment() -> None:
-    installed = {canonicalize_name(found.name): found.version for found in importlib.metadata.distributions()}
+    # In site-packages alone: setuptools, once imported, adds the old copies that it carries to the search path.
+    places = [sysconfig.get_path(name) for name in ("purelib", "platlib")]
+    found = importlib.metadata.distributions(path=places)
+    installed = {canonicalize_name(each.name): each.version for each in found}
     wanted = {name: pinned_version(pin) for name, pin in lock().items() if pin.marker is None or pin.marker.evaluate()}
     differing = {name: (version, installed.get(name)) for name, version in wanted.items()}
     assert {name: pair for name, pair in differing.items() if pair[0] != pair[1]} == {}
