@@ -39,7 +39,7 @@ from agon_verl.game.alarms import Alarms
 from agon_verl.game.health import Trends, cascade_health, health_metrics, validation_health
 from agon_verl.game.prompts import CHALLENGE
 from agon_verl.game.roles import ADAPTERS, Roles, directions, roles
-from agon_verl.game.statistics import Pair, pair_metrics
+from agon_verl.game.statistics import Pair, dead_groups, known, pair_metrics
 from agon_verl.preflight import check_settings
 from agon_verl.records import overlap, pair_records, write_jsonl
 from agon_verl.resume import ResumableTrainer
@@ -201,7 +201,7 @@ class AgonTrainer(ResumableTrainer):
         metrics["pair/overlap"] = overlap(extras)
         metrics["ledger/rollouts"] = len(batch.keys)
         metrics["ledger/problems"] = len({pair.group for pair in pairs})
-        streams, dead_groups = [], []
+        streams = []
         for index, (name, adapter) in enumerate(zip(STREAMS, who, strict=True)):
             metrics.update({f"{adapter}/{k}": v for k, v in measured.items() if k.startswith(f"{name}/")})
             sides = range(len(STREAMS)) if self.game.one_group else [index]
@@ -209,7 +209,6 @@ class AgonTrainer(ResumableTrainer):
             rewards = [getattr(pair, f"{STREAMS[side]}_reward") for side in sides for pair in taught]
             groups = [pair.group for _ in sides for pair in taught]
             alive = live_groups(torch.tensor(rewards), groups)
-            dead_groups += [group not in alive for group in dict.fromkeys(groups)]
             rows = [i for i, key in enumerate(batch.keys) if int(key.rsplit("_", 1)[1]) in sides]
             is_live = {i: batch.keys[i].rsplit("_", 2)[0] in alive for i in rows}
             live = select(batch, [i for i in rows if is_live[i]])
@@ -217,15 +216,14 @@ class AgonTrainer(ResumableTrainer):
             streams.append(Stream(name, adapter, live, dead))
             if self.game.one_group:
                 break
-        if dead_groups:
-            metrics["health/dead_groups"] = sum(dead_groups) / len(dead_groups)
         return streams
 
     def _measure(self, pairs: Sequence[Pair]) -> dict[str, float]:
         """What pairs say; of two completions that do not know of each other, only what each is in itself."""
         measured = pair_metrics(pairs)
         if self.game.reads == "nothing":
-            return {name: value for name, value in measured.items() if not name.startswith("pair/")}
+            alone = {name: value for name, value in measured.items() if not name.startswith("pair/")}
+            return {**alone, **known({"health/dead_groups": dead_groups(pairs, together=self.game.one_group)})}
         return {**measured, **health_metrics(pairs)}
 
     def _pair_records(self, batch: KVBatchMeta, keys: list[str]) -> list[dict[str, Any]]:

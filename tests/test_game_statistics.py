@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agon_verl.game.rewards import Outcome, challenge_reward, standalone_reward
-from agon_verl.game.statistics import Pair, pair_metrics
+from agon_verl.game.statistics import Pair, dead_groups, pair_metrics
 
 
 def pair(group: str, a: float, b: float, *, phi: float = 1.0, lengths: tuple[int, int] = (100, 50), **other) -> Pair:
@@ -135,3 +135,11 @@ def test_the_order_of_pairs_does_not_matter(pairs):
 def test_the_names_of_groups_do_not_matter(names):
     renamed = [replace(p, group=names["xy".index(p.group)]) for p in PAIRS]
     assert pair_metrics(renamed) == pair_metrics(PAIRS)
+
+
+def test_dead_groups_by_stream_and_together() -> None:
+    # Drafts all right, challenges all wrong: either stream says nothing, both together do.
+    told = [pair("x", 1, 0) for _ in range(4)]
+    assert dead_groups(told) == 1.0
+    assert dead_groups(told, together=True) == 0.0
+    assert dead_groups([]) is None

@@ -65,7 +65,7 @@ def test_the_cpu_recipe_is_the_papers_on_a_cpu() -> None:
     check_settings(composed("+recipe=agon_code", "+base=qwen3.5_2b", "+machine=cpu"))
 
 
-# The kinds of linear layers in a language model; `vllm.model_executor.models` serves adapters on all of them.
+# The kinds of linear layers in a language model.
 ATTENTION, MLP = {"q_proj", "k_proj", "v_proj", "o_proj"}, {"gate_proj", "up_proj", "down_proj"}
 LINEAR_ATTENTION = {"in_proj_qkv", "in_proj_z", "in_proj_a", "in_proj_b", "out_proj"}
 FAMILIES = {"qwen3": "qwen3", "qwen3.5": "qwen3_5", "gemma4": "gemma4"}

@@ -22,7 +22,7 @@ from typing import Any
 
 from agon_verl.game.averages import Average
 from agon_verl.game.roles import ADAPTERS
-from agon_verl.game.statistics import Pair, dead_challenges, dead_drafts, known, mean, right
+from agon_verl.game.statistics import Pair, dead_groups, known, mean, right
 
 COPIED = 0.8  # a copied share that makes a challenge a copy: at most every thirtieth word is changed (`copying`)
 # Values that a trend starts from: two steps of each role for an entropy, four drafts for a length. Few, since the
@@ -46,7 +46,7 @@ def health_metrics(pairs: Sequence[Pair]) -> dict[str, float]:
         "copy": mean([p.copied >= COPIED for p in pairs]),
         "copy_of_wrong": mean([p.copied >= COPIED for p in wrong]),
         "leak": mean([p.leaked for p in pairs]),
-        "dead_groups": mean([*dead_drafts(pairs), *dead_challenges(pairs)]),
+        "dead_groups": dead_groups(pairs),
     }
     return {f"health/{name}": value for name, value in known(metrics).items()}
 

@@ -70,6 +70,14 @@ def pair_metrics(pairs: Sequence[Pair]) -> dict[str, float]:
     return {**known(shares), **{name: float(tokens) for name, tokens in ledger.items()}}
 
 
+def dead_groups(pairs: Sequence[Pair], together: bool = False) -> float | None:
+    """The share of groups that carry no gradient; `together`: drafts and challenges of a problem are one group."""
+    if together:
+        rewards = [*(p.draft_reward for p in pairs), *(p.challenge_reward for p in pairs)]
+        return mean(_dead(rewards, [p.group for p in pairs] * 2))
+    return mean([*dead_drafts(pairs), *dead_challenges(pairs)])
+
+
 def dead_drafts(pairs: Sequence[Pair]) -> list[bool]:
     """For each problem that the live drafter drafted on, whether its own drafts carry no gradient."""
     own = [p for p in pairs if not p.guest]

@@ -26,8 +26,8 @@ METHODS = sorted(path.stem for path in (Path(recipes.__file__).parent / "method"
 
 def arguments(given: Sequence[str]) -> tuple[argparse.Namespace, list[str], list[str]]:
     """The options, then what is for the evaluation, then what is for verl."""
-    own, _, overrides = _divide(list(given), "--")
-    own, _, evaluation = _divide(own, "--evaluate")
+    own, overrides = _divide(list(given), "--")
+    own, evaluation = _divide(own, "--evaluate")
     parser = argparse.ArgumentParser(
         prog="python -m agon_verl.matrix",
         usage="%(prog)s [options] --evaluate --data SET … [-- verl's overrides]",
@@ -46,11 +46,9 @@ def arguments(given: Sequence[str]) -> tuple[argparse.Namespace, list[str], list
     return asked, evaluation, overrides
 
 
-def _divide(given: list[str], mark: str) -> tuple[list[str], str, list[str]]:
-    if mark not in given:
-        return given, "", []
-    at = given.index(mark)
-    return given[:at], mark, given[at + 1 :]
+def _divide(given: list[str], mark: str) -> tuple[list[str], list[str]]:
+    at = given.index(mark) if mark in given else len(given)
+    return given[:at], given[at + 1 :]
 
 
 def configured(plan: Plan, method: str, seed: int) -> Any:
