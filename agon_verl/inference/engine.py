@@ -6,7 +6,8 @@ that several samples share. A caller that is cancelled takes its request out of 
 
 import asyncio
 import os
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, Callable
+from contextlib import aclosing
 from dataclasses import dataclass
 from itertools import count
 from typing import Any
@@ -37,6 +38,7 @@ class Engine(Chat):
         super().__init__(players)
         on_cpu = cpu_only()
         os.environ.setdefault("VLLM_LOGGING_LEVEL", "ERROR")
+        os.environ.setdefault("VLLM_NO_USAGE_STATS", "1")  # nothing is reported to anybody
         for name, value in vllm_environment().items() if on_cpu else ():
             os.environ.setdefault(name, value)
         from vllm.engine.arg_utils import AsyncEngineArgs
@@ -71,6 +73,11 @@ class Engine(Chat):
     def alive(self) -> bool:
         return not self._llm.errored
 
+    @property
+    def unfinished(self) -> int:
+        """Requests that vLLM holds."""
+        return int(self._llm.output_processor.get_num_unfinished_requests())
+
     async def generate(self, messages: Messages, player: str = BASE, sampling: Sampling | None = None) -> Completion:
         async for said in self._request(messages, player, sampling, whole=True):
             if isinstance(said, Completion):
@@ -78,14 +85,23 @@ class Engine(Chat):
         raise InferenceError("vLLM ended a request without a completion")
 
     def stream(
-        self, messages: Messages, player: str = BASE, sampling: Sampling | None = None
-    ) -> AsyncIterator[str | Completion]:
-        """The text in pieces as it comes, then the completion."""
-        return self._request(messages, player, sampling, whole=False)
+        self,
+        messages: Messages,
+        player: str = BASE,
+        sampling: Sampling | None = None,
+        enough: Callable[[], bool] | None = None,
+    ) -> AsyncGenerator[str | Completion, None]:
+        """The text in pieces as it comes, then the completion, which ends early where `enough` is true of a piece."""
+        return self._request(messages, player, sampling, whole=False, enough=enough)
 
     async def _request(
-        self, messages: Messages, player: str, sampling: Sampling | None, whole: bool
-    ) -> AsyncIterator[str | Completion]:
+        self,
+        messages: Messages,
+        player: str,
+        sampling: Sampling | None,
+        whole: bool,
+        enough: Callable[[], bool] | None = None,
+    ) -> AsyncGenerator[str | Completion, None]:
         from vllm import SamplingParams
         from vllm.sampling_params import RequestOutputKind
         from vllm.v1.engine.exceptions import EngineDeadError
@@ -114,12 +130,16 @@ class Engine(Chat):
             lora_request=self._loras.get(player),
         )
         try:
-            async for output in requests:
-                (said,) = output.outputs
-                ids += said.token_ids
-                finish = said.finish_reason or finish
-                if not whole and (piece := pieces.of(ids, last=bool(finish))):
-                    yield piece
+            async with aclosing(requests):  # left early, it is taken out of vLLM at once
+                async for output in requests:
+                    (said,) = output.outputs
+                    ids += said.token_ids
+                    finish = said.finish_reason or finish
+                    if not whole and (piece := pieces.of(ids, last=bool(finish))):
+                        yield piece
+                        if enough is not None and enough():
+                            finish = "stop"
+                            break
         except EngineDeadError:
             raise InferenceError("vLLM's engine has died; what it said is above") from None
         if finish not in ("stop", "length"):

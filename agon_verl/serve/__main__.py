@@ -1,0 +1,147 @@
+"""The command line: `serve TARGET`."""
+
+import argparse
+import asyncio
+import logging
+import os
+import signal
+import socket
+import sys
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import uvicorn
+
+from agon_verl.checkpoint import CheckpointError
+from agon_verl.config import ConfigError
+from agon_verl.evaluate.arguments import pairs
+from agon_verl.game.withhold import DOMAINS
+from agon_verl.inference.engine import Engine
+from agon_verl.inference.offline import default_mode
+from agon_verl.inference.players import InferenceError, Players, find_players, read_mode
+from agon_verl.serve.app import Service, make_app
+from agon_verl.serve.service import Line, models_of
+
+
+def options(given: Sequence[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        prog="python -m agon_verl.serve", description="Serve a pair behind an OpenAI-compatible chat endpoint."
+    )
+    add = parser.add_argument
+    add("target", help="an export, a run's folder, a global_step_<n>, or a base model")
+    add("--host", default="127.0.0.1", help="(127.0.0.1)")
+    add("--port", type=int, default=8000, help="(8000)")
+    add("--name", default="agon", help="of the model that plays --mode (agon)")
+    add("--mode", help="A_to_B, B_to_A, A, B, base, … (the pair's direction)")
+    add("--max-running", type=int, default=64, help="requests that play at a time (64)")
+    add("--max-queue", type=int, default=256, help="requests that wait for their turn (256); the next is told 429")
+    add("--drain", type=float, default=30, metavar="SECONDS", help="for requests to end in when told to stop (30)")
+    add("--api-key-env", default="AGON_API_KEY", metavar="NAME", help="variable with the keys that may ask, if set")
+    for name in ("--temperature", "--top-p"):
+        add(name, type=float, help="where a request does not say (the target's, or the paper's 0.6 and 0.95)")
+    add("--top-k", type=int, help="where a request does not say (the target's, or none)")
+    add("--max-tokens", type=int, help="the most of a stage, and the default (the target's, or the paper's 15,360)")
+    add("--max-prompt", type=int, help="tokens of a prompt; a longer attempt is cut (the target's, or 4,096)")
+    add("--base", help="where the base lies, if not where the run found it")
+    add("--domain", choices=DOMAINS, help="(the target's, or math)")
+    add("--tags", nargs=2, metavar=("OPEN", "CLOSE"), help="around the reasoning (the target's, or <think> </think>)")
+    add("--chat", nargs="+", default=[], metavar="KEY=VALUE", help="for the chat template, as enable_thinking=true")
+    add("--engine", nargs="+", default=[], metavar="KEY=VALUE", help="vLLM's engine arguments")
+    found = parser.parse_args(given)
+    if found.max_running < 1 or found.max_queue < 0 or found.drain < 0:
+        parser.error("--max-running must be 1 or more, --max-queue and --drain not negative")
+    return found
+
+
+def chosen_players(asked: argparse.Namespace) -> Players:
+    tags = tuple(asked.tags) if asked.tags else None
+    chat = pairs(asked.chat) or None
+    found = find_players(
+        asked.target, asked.base, domain=asked.domain, tags=tags, chat=chat, max_prompt=asked.max_prompt
+    )
+    changes = {name: getattr(asked, name) for name in ("temperature", "top_p", "top_k", "max_tokens")}
+    given = {name: value for name, value in changes.items() if value is not None}
+    return replace(found, sampling=replace(found.sampling, **given))
+
+
+class Server(uvicorn.Server):
+    """uvicorn's own, but what was accepted may end before it stops listening, so that newcomers are told 503."""
+
+    def __init__(self, config: uvicorn.Config, service: Service, limit: float) -> None:
+        super().__init__(config)
+        self._service, self._limit = service, limit
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        if self.started:
+            host, port = self.servers[0].sockets[0].getsockname()[:2]
+            address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+            print(f"agon-verl: {', '.join(self._service.models)} at http://{address}/v1", flush=True)
+
+    async def main_loop(self) -> None:
+        await super().main_loop()
+        await self._service.drain(self._limit)
+
+
+def serve(asked: argparse.Namespace) -> None:
+    keys = [key.strip() for key in os.environ.pop(asked.api_key_env, "").split(",") if key.strip()]
+    players = chosen_players(asked)
+    mode = asked.mode or default_mode(players)
+    read_mode(mode, players.names)  # says if it is unknown
+    _check_address(asked.host, asked.port)
+    if not players.checked:
+        print(f"agon-verl: {players.base} is not on this machine yet, so its weights are not checked", file=sys.stderr)
+    if not keys and asked.host not in ("127.0.0.1", "::1", "localhost"):
+        print(f"agon-verl: anybody who reaches {asked.host} may ask: {asked.api_key_env} is not set", file=sys.stderr)
+    engine = Engine(players, **{"max_num_seqs": asked.max_running, **pairs(asked.engine)})
+    try:
+        line = Line(asked.max_running, asked.max_queue)
+        service = Service(engine, models_of(players, asked.name, mode), line, keys)
+        config = uvicorn.Config(
+            make_app(service),
+            host=asked.host,
+            port=asked.port,
+            access_log=False,
+            log_level="warning",
+            timeout_keep_alive=75,
+            timeout_graceful_shutdown=5,
+        )
+        asyncio.run(Server(config, service, asked.drain).serve())
+    finally:
+        engine.close()
+
+
+def _check_address(host: str, port: int) -> None:
+    """Before vLLM has taken its minutes to start."""
+    try:
+        family, kind, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
+        with socket.socket(family, kind) as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            probe.bind(address)
+    except (OSError, OverflowError) as error:
+        raise InferenceError(f"{host}:{port} cannot be listened on ({error}): give another --host or --port") from None
+
+
+def main(given: Sequence[str] | None = None) -> int:
+    asked = options(given)
+    logging.basicConfig(format="agon-verl: %(message)s")
+    logging.getLogger("agon_verl.serve").setLevel(logging.INFO)
+    signal.signal(signal.SIGTERM, _stop)
+    try:
+        serve(asked)
+    except (InferenceError, CheckpointError, ConfigError) as error:
+        print(f"agon-verl: {error}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        return 130
+    return 0
+
+
+def _stop(*_: Any) -> None:
+    """While vLLM starts, and when uvicorn passes the signal on at its end."""
+    raise SystemExit(0)
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
