@@ -49,8 +49,8 @@ def options(given: Sequence[str] | None) -> argparse.Namespace:
     add("--chat", nargs="+", default=[], metavar="KEY=VALUE", help="for the chat template, as enable_thinking=true")
     add("--engine", nargs="+", default=[], metavar="KEY=VALUE", help="vLLM's engine arguments")
     found = parser.parse_args(given)
-    if found.max_running < 1 or found.max_queue < 0 or found.drain < 0:
-        parser.error("--max-running must be 1 or more, --max-queue and --drain not negative")
+    if found.max_running < 1 or found.max_queue < 0 or found.drain < 0 or not 0 <= found.port < 2**16:
+        parser.error("--max-running must be 1 or more, --max-queue and --drain not negative, --port below 65536")
     return found
 
 
@@ -81,7 +81,7 @@ class Server(uvicorn.Server):
 
     async def main_loop(self) -> None:
         await super().main_loop()
-        await self._service.drain(self._limit)
+        await self._service.drain(self._limit, lambda: self.force_exit)
 
 
 def serve(asked: argparse.Namespace) -> None:
@@ -94,32 +94,37 @@ def serve(asked: argparse.Namespace) -> None:
         print(f"agon-verl: {players.base} is not on this machine yet, so its weights are not checked", file=sys.stderr)
     if not keys and asked.host not in ("127.0.0.1", "::1", "localhost"):
         print(f"agon-verl: anybody who reaches {asked.host} may ask: {asked.api_key_env} is not set", file=sys.stderr)
+    models = models_of(players, asked.name, mode)
     engine = Engine(players, **{"max_num_seqs": asked.max_running, **pairs(asked.engine)})
+    asyncio.run(_run(Service(engine, models, Line(asked.max_running, asked.max_queue), keys), asked))
+
+
+async def _run(service: Service, asked: argparse.Namespace) -> None:
+    config = uvicorn.Config(
+        make_app(service),
+        host=asked.host,
+        port=asked.port,
+        access_log=False,
+        log_level="warning",
+        timeout_keep_alive=75,
+        timeout_graceful_shutdown=5,
+    )
     try:
-        line = Line(asked.max_running, asked.max_queue)
-        service = Service(engine, models_of(players, asked.name, mode), line, keys)
-        config = uvicorn.Config(
-            make_app(service),
-            host=asked.host,
-            port=asked.port,
-            access_log=False,
-            log_level="warning",
-            timeout_keep_alive=75,
-            timeout_graceful_shutdown=5,
-        )
-        asyncio.run(Server(config, service, asked.drain).serve())
+        await Server(config, service, asked.drain).serve()
     finally:
-        engine.close()
+        service.engine.close()
 
 
 def _check_address(host: str, port: int) -> None:
     """Before vLLM has taken its minutes to start."""
     try:
-        family, kind, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
+        family, kind, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[
+            0
+        ]
         with socket.socket(family, kind) as probe:
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             probe.bind(address)
-    except (OSError, OverflowError) as error:
+    except OSError as error:
         raise InferenceError(f"{host}:{port} cannot be listened on ({error}): give another --host or --port") from None
 
 

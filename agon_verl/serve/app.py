@@ -8,13 +8,13 @@ import asyncio
 import hmac
 import logging
 import time
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from contextlib import aclosing, suppress
 from typing import Any
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
@@ -25,7 +25,7 @@ from agon_verl.inference.players import InferenceError, read_mode
 from agon_verl.serve.protocol import ApiError, Ask, read_ask
 from agon_verl.serve.reading import Reading
 from agon_verl.serve.replies import DONE, STILL_HERE, Reply, draft_of, event, gather, usage_of
-from agon_verl.serve.service import Line, models_reply, opening, play
+from agon_verl.serve.service import Line, opening, play
 
 MAX_BODY = 8 * 2**20  # bytes
 KEEP_ALIVE = 10.0  # seconds between comments in a stream
@@ -49,11 +49,14 @@ class Service:
     def status(self) -> str:
         return "dead" if not self.engine.alive else "draining" if self.draining else "ok"
 
-    def refuse_if_closed(self) -> None:
+    @property
+    def closed(self) -> ApiError | None:
+        """Why nothing can be asked now."""
         if self.status == "dead":
-            raise ApiError(503, "vLLM's engine has died: the server must be started again", code="engine_dead")
+            return ApiError(503, "vLLM's engine has died: the server must be started again", code="engine_dead")
         if self.status == "draining":
-            raise ApiError(503, "the server is shutting down", code="shutting_down", retry_after=30)
+            return ApiError(503, "the server is shutting down", code="shutting_down", retry_after=30)
+        return None
 
     def check_key(self, request: Request) -> None:
         scheme, _, given = request.headers.get("authorization", "").partition(" ")
@@ -69,11 +72,13 @@ class Service:
 
     async def list_models(self, request: Request) -> Response:
         self.check_key(request)
-        return JSONResponse(models_reply(self.models, self.started))
+        about = {"object": "model", "created": self.started, "owned_by": "agon-verl"}
+        return JSONResponse({"object": "list", "data": [{"id": name, **about} for name in self.models]})
 
-    async def chat(self, request: Request) -> Response:
+    async def chat(self, request: Request) -> "_Answer":
         self.check_key(request)
-        self.refuse_if_closed()
+        if closed := self.closed:
+            raise closed
         ask = read_ask(await _body(request))
         name = next(iter(self.models)) if ask.model is None else ask.model
         if name not in self.models:
@@ -81,55 +86,56 @@ class Service:
             raise ApiError(404, f"there is no model {name!r} here: use one of {known}", "model", "model_not_found")
         return _Answer(self, ask, name)
 
-    async def drain(self, limit: float) -> None:
-        """Let what was accepted end, and cut what has not after `limit` seconds."""
+    async def drain(self, limit: float, hurry: Callable[[], bool]) -> None:
+        """Let what was accepted end, and cut what has not after `limit` seconds, or when there is a hurry."""
         self.draining = True
         end = time.monotonic() + limit
-        while self.tasks and time.monotonic() < end and self.engine.alive:
+        while self.tasks and time.monotonic() < end and not hurry():
             await asyncio.sleep(0.05)
         self.cutting = True
         for task in self.tasks:
             task.cancel()
 
 
-class _Answer(Response):
-    """Plays while it is sent."""
+class _Answer:
+    """Plays while it is sent: an ASGI application for one request."""
 
     def __init__(self, service: Service, ask: Ask, name: str) -> None:
         self._service, self._ask, self._name, self._mode = service, ask, name, service.models[name]
-        self._reply, self._streaming, self._outcome = Reply(name), False, "left"
+        self._reply, self._streaming = Reply(name), False
+        self._outcome = "left by its client"
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        start, tasks = time.monotonic(), self._service.tasks
+        start, tasks, failed = time.monotonic(), self._service.tasks, None
         with self._service.line.place():
             work = asyncio.ensure_future(self._work(scope, receive, send))
             gone = asyncio.ensure_future(_left(receive))
             tasks.add(work)
             try:
                 await asyncio.wait({work, gone}, return_when=asyncio.FIRST_COMPLETED)
+                failed = self._failure(work)
             finally:
                 tasks.discard(work)
                 for task in (work, gone):
                     task.cancel()
                 await asyncio.gather(work, gone, return_exceptions=True)
-                log.info("%s %s in %.2f s", self._name, self._outcome, time.monotonic() - start)
-        if work.cancelled() and self._service.cutting:
-            await self._fail(ApiError(503, "the server is shutting down", code="shutting_down"), send)
-        elif not work.cancelled() and (error := work.exception()) is not None:
-            await self._fail(self._told(error), send)
+                told = f"{failed.status}, {failed}" if failed else self._outcome
+                log.info("%s: %s, %.2f s", self._name, told, time.monotonic() - start)
+        if failed is not None and not self._streaming:
+            raise failed
+        if failed is not None:
+            await _say(send, event(failed.body), more=False)
 
-    def _told(self, error: BaseException) -> ApiError:
-        if isinstance(error, ApiError):
-            return error
-        if not isinstance(error, InferenceError):
+    def _failure(self, work: asyncio.Task[None]) -> ApiError | None:
+        """What went wrong that a client can be told; what nobody foresaw is raised, for the log."""
+        if not work.done() or (work.cancelled() and not self._service.cutting):
+            return None
+        error = None if work.cancelled() else work.exception()
+        if work.cancelled() or isinstance(error, InferenceError):
+            return self._service.closed or ApiError(500, str(error))
+        if error is not None and not isinstance(error, ApiError):
             raise error
-        self._service.refuse_if_closed()
-        return ApiError(500, str(error))
-
-    async def _fail(self, error: ApiError, send: Send) -> None:
-        if not self._streaming:
-            raise error
-        await _say(send, event(error.body), more=False)
+        return error
 
     async def _work(self, scope: Scope, receive: Receive, send: Send) -> None:
         service, ask = self._service, self._ask
@@ -160,7 +166,7 @@ class _Answer(Response):
         usage, more = usage_of(solved), {}
         if ask.agon.draft:
             more = draft_of(solved, read_mode(self._mode, engine.players.names)[0], engine.players.tags)
-        self._outcome = f"{finish}, {usage['prompt_tokens']} tokens read, {usage['completion_tokens']} written,"
+        self._outcome = f"{usage['prompt_tokens']} tokens read, {usage['completion_tokens']} written, {finish}"
         if not ask.stream:
             await JSONResponse(self._reply.whole(gather(parts), finish, usage, more))(scope, receive, send)
             return
@@ -189,10 +195,13 @@ async def _left(receive: Receive) -> None:
 
 async def _body(request: Request) -> bytes:
     body = b""
-    async for chunk in request.stream():
-        body += chunk
-        if len(body) > MAX_BODY:
-            raise ApiError(413, f"the body has more than {MAX_BODY} bytes")
+    try:
+        async for chunk in request.stream():
+            body += chunk
+            if len(body) > MAX_BODY:
+                raise ApiError(413, f"the body has more than {MAX_BODY} bytes")
+    except ClientDisconnect:
+        raise ApiError(400, "the client left before it had asked") from None
     return body
 
 

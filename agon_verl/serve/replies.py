@@ -1,9 +1,9 @@
-"""What a client is sent, in the shapes of OpenAI's chat completions: a whole one, or its chunks as server-sent events."""
+"""What a client is sent, in the shapes of OpenAI's chat completions: one whole, or in chunks as server-sent events."""
 
 import json
 import time
 import uuid
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from agon_verl.inference.cascade import Solved
@@ -11,7 +11,7 @@ from agon_verl.inference.engine import Completion
 from agon_verl.serve.reading import Part, Reading
 
 DONE = "data: [DONE]\n\n"
-STILL_HERE = ": the draft is being written\n\n"  # a comment, which clients skip
+STILL_HERE = ": still here\n\n"  # a comment, which clients skip
 
 
 def event(content: Mapping[str, Any]) -> str:
@@ -19,12 +19,12 @@ def event(content: Mapping[str, Any]) -> str:
 
 
 class Reply:
-    """One request's. `more` of the last chunk and of a whole completion is what `draft_of` says, if it was asked for."""
+    """One request's. `more`, of a whole one and of the last chunk, is what `draft_of` says where it was asked for."""
 
     def __init__(self, model: str) -> None:
         self.common = {"id": f"chatcmpl-{uuid.uuid4().hex}", "created": int(time.time()), "model": model}
 
-    def whole(self, parts: Mapping[Part, str], finish: str, usage: Mapping[str, Any], more: Mapping) -> dict[str, Any]:
+    def whole(self, parts: Mapping[str, str], finish: str, usage: Mapping[str, Any], more: Mapping) -> dict[str, Any]:
         message = {"role": "assistant", "content": "", **parts}
         choice = {"index": 0, "message": message, "logprobs": None, "finish_reason": finish}
         return {**self.common, "object": "chat.completion", "choices": [choice], "usage": usage, **more}
@@ -66,12 +66,12 @@ def draft_of(solved: Solved, drafter: str | None, tags: tuple[str, str]) -> dict
     return {"agon": {"draft": said, "shown": attempt.shown, "shown_tokens": attempt.tokens, "cut": attempt.cut}}
 
 
-def parts_of(said: Completion, tags: tuple[str, str]) -> dict[Part, str]:
+def parts_of(said: Completion, tags: tuple[str, str]) -> dict[str, str]:
     return gather(Reading(tags, said.opened).feed(said.text, last=True))
 
 
-def gather(pieces: Any) -> dict[Part, str]:
-    found: dict[Part, str] = {}
+def gather(pieces: Iterable[tuple[Part, str]]) -> dict[str, str]:
+    found: dict[str, str] = {}
     for part, text in pieces:
         found[part] = found.get(part, "") + text
     return found

@@ -6,7 +6,7 @@ through both stages: a challenge never waits behind somebody else's draft.
 
 import asyncio
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Iterator
 from contextlib import aclosing, asynccontextmanager, contextmanager
 
 from jinja2 import TemplateError
@@ -16,7 +16,7 @@ from agon_verl.game.prompts import challenge_messages
 from agon_verl.inference.cascade import Solved, attempt
 from agon_verl.inference.chat import Messages
 from agon_verl.inference.engine import Completion, Engine
-from agon_verl.inference.players import Players, Sampling, read_mode
+from agon_verl.inference.players import InferenceError, Players, Sampling, read_mode
 from agon_verl.serve.protocol import ApiError, Ask
 from agon_verl.serve.reading import Part, Reading
 
@@ -60,7 +60,10 @@ class Line:
 def models_of(players: Players, name: str, mode: str) -> dict[str, str]:
     """The modes by the names that clients know them by; the first is for those who name none."""
     cascades = DIRECTIONS if all(adapter in players.adapters for d in DIRECTIONS for adapter in d.split("_to_")) else ()
-    return {name: mode, **{each: each for each in (*cascades, *players.names)}}
+    own = (*cascades, *players.names)
+    if name in own and name != mode:
+        raise InferenceError(f"--name {name} is the name of a mode, and plays {mode}: give another")
+    return {name: mode, **{each: each for each in own}}
 
 
 def opening(engine: Engine, messages: Messages, mode: str) -> bool:
@@ -100,8 +103,3 @@ async def play(
             else:
                 for part in reading.feed(piece):
                     yield part
-
-
-def models_reply(models: Mapping[str, str], created: int) -> dict[str, object]:
-    data = [{"id": name, "object": "model", "created": created, "owned_by": "agon-verl"} for name in models]
-    return {"object": "list", "data": data}
