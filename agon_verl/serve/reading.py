@@ -3,7 +3,7 @@
 The reasoning is what a first block holds: one that the chat template opened, or that the completion begins with. It
 ends at the first closing tag, for nobody can know of a stream that another will follow; game/transcript.py, which has
 the whole text, takes the last. Everything after it is content, tags and all, so a verifier that is given the content
-finds the same answer in it. White space at the start of either is dropped.
+finds the same answer in it, unless it breaks off inside a second block. White space at the start of either is dropped.
 """
 
 from collections.abc import Iterator, Sequence
