@@ -345,6 +345,28 @@ def test_what_fails_is_told_before_a_stream_and_inside_one() -> None:
     asyncio.run(scene())
 
 
+def test_a_client_that_reads_nothing_is_let_go(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(app, "KEEP_ALIVE", 0.01)
+    monkeypatch.setattr(app, "STALLED", 0.1)
+
+    async def scene() -> None:
+        served, sent = Served(), []
+        body = json.dumps({"messages": PROBLEM, "stream": True}).encode()
+        asked = asyncio.Queue[dict]()
+        asked.put_nowait({"type": "http.request", "body": body, "more_body": False})
+
+        async def send(message: dict) -> None:
+            sent.append(message)
+            if len(sent) > 3:
+                await asyncio.Event().wait()  # what a socket does whose buffer is full
+
+        scope = {"type": "http", "method": "POST", "path": "/v1/chat/completions", "headers": [], "query_string": b""}
+        await asyncio.wait_for(app.make_app(served.service)(scope, asked.get, send), 30)  # type: ignore[arg-type]
+        assert served.service.line.inside == 0 and sent[0]["status"] == 200
+
+    asyncio.run(scene())
+
+
 @pytest.mark.parametrize("in_time", [True, False])
 def test_a_server_that_stops_lets_requests_end_or_cuts_them(in_time: bool) -> None:
     async def scene() -> None:

@@ -9,7 +9,7 @@ import hmac
 import logging
 import time
 from collections.abc import Callable, Collection, Mapping
-from contextlib import aclosing, suppress
+from contextlib import aclosing
 from typing import Any
 
 from starlette.applications import Starlette
@@ -29,6 +29,7 @@ from agon_verl.serve.service import Line, opening, play
 
 MAX_BODY = 8 * 2**20  # bytes
 KEEP_ALIVE = 10.0  # seconds between comments in a stream
+STALLED = 60.0  # seconds after which a client that reads nothing is gone
 STREAM = [(b"content-type", b"text/event-stream; charset=utf-8"), (b"cache-control", b"no-cache")]
 STREAM.append((b"x-accel-buffering", b"no"))  # a proxy must not wait for the end
 
@@ -104,11 +105,12 @@ class _Answer:
         self._service, self._ask, self._name, self._mode = service, ask, name, service.models[name]
         self._reply, self._streaming = Reply(name), False
         self._outcome = "left by its client"
+        self._task: asyncio.Task[None]
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         start, tasks, failed = time.monotonic(), self._service.tasks, None
         with self._service.line.place():
-            work = asyncio.ensure_future(self._work(scope, receive, send))
+            work = self._task = asyncio.ensure_future(self._work(scope, receive, send))
             gone = asyncio.ensure_future(_left(receive))
             tasks.add(work)
             try:
@@ -148,7 +150,7 @@ class _Answer:
             await send({"type": "http.response.start", "status": 200, "headers": STREAM})
             self._streaming = True
             await _say(send, self._reply.chunk({"role": "assistant", "content": ""}))
-            pulse = asyncio.ensure_future(_pulse(send))
+            pulse = asyncio.ensure_future(_pulse(send, self._task))
         parts: list[Any] = []
         try:
             async with service.line.turn(), aclosing(play(engine, ask, self._mode, sampling, reading)) as said:
@@ -180,12 +182,14 @@ async def _say(send: Send, text: str, more: bool = True) -> None:
     await send({"type": "http.response.body", "body": text.encode(), "more_body": more})
 
 
-async def _pulse(send: Send) -> None:
-    """So that nothing between client and server takes a long draft for a dead connection."""
-    with suppress(OSError):
-        while True:
-            await asyncio.sleep(KEEP_ALIVE)
-            await _say(send, STILL_HERE)
+async def _pulse(send: Send, work: asyncio.Task[None]) -> None:
+    """So that nothing on the way takes a long draft for a dead connection, and no client holds a turn unread."""
+    while True:
+        await asyncio.sleep(KEEP_ALIVE)
+        try:
+            await asyncio.wait_for(_say(send, STILL_HERE), STALLED)
+        except asyncio.TimeoutError:
+            work.cancel()
 
 
 async def _left(receive: Receive) -> None:
