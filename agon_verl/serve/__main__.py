@@ -1,4 +1,4 @@
-"""The command line: `serve TARGET`."""
+"""The command line: `serve TARGET`, from the first check to the last process gone."""
 
 import argparse
 import asyncio
@@ -118,9 +118,8 @@ async def _run(service: Service, asked: argparse.Namespace) -> None:
 def _check_address(host: str, port: int) -> None:
     """Before vLLM has taken its minutes to start."""
     try:
-        family, kind, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[
-            0
-        ]
+        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+        family, kind, _, _, address = found[0]
         with socket.socket(family, kind) as probe:
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             probe.bind(address)
