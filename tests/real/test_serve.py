@@ -163,7 +163,7 @@ def test_the_names(client: openai.OpenAI) -> None:
 
 def test_a_chat_is_the_cascade_played_by_hand(client: openai.OpenAI) -> None:
     shown = set()
-    for number in range(8):
+    for number in (0, 3, 7):
         problem = [{"role": "user", "content": f"What is 2+{number}?"}]
         asked = {**GREEDY, "messages": problem}
         whole = client.chat.completions.create(model="agon", **asked, **DRAFT)
@@ -210,11 +210,8 @@ def test_a_stream_adds_up_to_the_whole(client: openai.OpenAI, asked: dict) -> No
 
 
 def test_a_stop_string_ends_the_content(client: openai.OpenAI, server: Server) -> None:
-    for number in range(20):
-        asked = {**GREEDY, "messages": [{"role": "user", "content": f"What is 7+{number}?"}], "model": "A"}
-        content = client.chat.completions.create(**asked).choices[0].message.content
-        if len(content) > 20:
-            break
+    asked = {**GREEDY, "model": "A"}
+    content = client.chat.completions.create(**asked).choices[0].message.content
     stop = content[10:13]
     stopped = client.chat.completions.create(**{**asked, "max_tokens": LONG}, stop=[stop])
     assert stopped.choices[0].message.content == content[: content.index(stop)]
@@ -291,12 +288,11 @@ def test_a_client_that_leaves_takes_its_request_along(server: Server, left: str)
                 wait_for(lambda: server.health().json()["in_vllm"] == 1, 5)
                 assert server.health().json()["running"] == 1 and server.busy() > 0.3
     wait_for(lambda: server.health().json() == {"status": "ok", "running": 0, "waiting": 0, "in_vllm": 0}, 2)
-    time.sleep(0.2)
-    assert server.busy(1.0) < 0.2  # vLLM itself has stopped
+    wait_for(lambda: server.busy() < 0.1, 5)  # vLLM itself has stopped, long before the end
 
 
 def test_a_server_told_to_stop_ends_what_it_has_begun_and_leaves_nothing(server: Server, client: openai.OpenAI) -> None:
-    stream = client.chat.completions.create(model="A", **{**GREEDY, "max_tokens": 600}, stream=True)
+    stream = client.chat.completions.create(model="A", **{**GREEDY, "max_tokens": 300}, stream=True)
     next(stream)
     server.process.send_signal(signal.SIGTERM)
     wait_for(lambda: server.health().status_code == 503, 2)
@@ -316,7 +312,7 @@ def test_a_base_alone_is_served_and_the_death_of_vllm_is_told(pair: Path) -> Non
         assert [model.id for model in client.models.list()] == ["agon", "base"]
         stream = client.chat.completions.create(model="agon", **{**GREEDY, "max_tokens": LONG}, stream=True)
         next(stream)
-        assert kill_marked(server.mark, "VLLM") == 1
+        assert kill_marked(server.mark, "VLLM::EngineCore") == 1
         with pytest.raises(openai.APIError, match="vLLM's engine has died: the server must be started again"):
             list(stream)
         assert (server.health().status_code, server.health().json()["status"]) == (503, "dead")
