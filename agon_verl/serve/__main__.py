@@ -131,20 +131,19 @@ def main(given: Sequence[str] | None = None) -> int:
     asked = options(given)
     logging.basicConfig(format="agon-verl: %(message)s")
     logging.getLogger("agon_verl.serve").setLevel(logging.INFO)
-    signal.signal(signal.SIGTERM, _stop)
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, _stop)
     try:
         serve(asked)
     except (InferenceError, CheckpointError, ConfigError) as error:
         print(f"agon-verl: {error}", file=sys.stderr)
         return 1
-    except KeyboardInterrupt:
-        return 130
     return 0
 
 
-def _stop(*_: Any) -> None:
-    """While vLLM starts, and when uvicorn passes the signal on at its end."""
-    raise SystemExit(0)
+def _stop(number: int, _: Any) -> None:
+    """While vLLM starts, where a KeyboardInterrupt gets lost, and when uvicorn passes the signal on at its end."""
+    raise SystemExit(130 if number == signal.SIGINT else 0)
 
 
 if __name__ == "__main__":
