@@ -1,0 +1,109 @@
+"""Pictures as SVG, one panel each, so that a page can put them side by side or, on a phone, below one another.
+
+The same input gives the same bytes. Text, axes and grid have stand-in colours: on a page they take those of its theme
+(`inline`), in a file those of paper (`as_file`). Colours of lines are told apart by the colour-blind and stand out from
+white and from black alike; each has its own dashes and marker too.
+"""
+
+import io
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import matplotlib
+
+matplotlib.use("Agg")  # no display needed
+import matplotlib.pyplot as plt
+from matplotlib.axes import Axes
+
+A, B, GREEN, RED, GREY = "#3b82c4", "#e07b1a", "#009e73", "#d55e00", "#8c8c8c"
+INK, _GRID = "#010203", "#040506"
+_STYLE = {
+    "svg.fonttype": "none",  # text stays text: small, sharp, and read aloud
+    "font.family": "sans-serif",
+    "font.size": 9,
+    "axes.titlesize": 9.5,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.axisbelow": True,
+    "axes.grid": True,
+    "grid.color": _GRID,
+    "grid.linewidth": 0.7,
+    "legend.frameon": False,
+    "legend.fontsize": 8,
+    **dict.fromkeys(["text.color", "axes.edgecolor", "axes.labelcolor", "xtick.color", "ytick.color"], INK),
+}
+
+
+@dataclass(frozen=True)
+class Look:
+    colour: str
+    dashes: str = "-"
+    marker: str = "o"
+
+
+METHODS = {
+    "base": Look(GREY, ":", "X"),
+    "grpo": Look(GREY, "-", "s"),
+    "self_refine": Look("#b3a42e", "--", "P"),
+    "coop": Look(A, "-", "^"),
+    "adv": Look(RED, "-", "o"),
+    "margin": Look("#c0649a", "--", "v"),
+    "shared_hidden": Look(GREEN, ":", "<"),
+    "hidden": Look(GREEN, "-", ">"),
+    "fixed": Look("#4fb0e0", "--", "D"),
+    "tiebreak": Look("#e69f00", "-.", "p"),
+}
+_OTHERS = [Look(RED), Look(A, "--", "s"), Look(GREEN, "-.", "^"), Look("#c0649a", ":", "D"), Look("#e69f00", "--", "v")]
+
+
+def looks(names: Sequence[str]) -> dict[str, Look]:
+    """The looks of methods; those that are not the paper's take the others in turn."""
+    others = [name for name in names if name not in METHODS]
+    return {n: METHODS.get(n) or _OTHERS[others.index(n) % len(_OTHERS)] for n in names}
+
+
+@dataclass(frozen=True)
+class Picture:
+    name: str
+    title: str
+    svg: str
+
+    def inline(self) -> str:
+        return self.svg.replace(INK, "currentColor").replace(_GRID, "var(--grid)")
+
+    def as_file(self) -> str:
+        paper = '<rect width="100%" height="100%" fill="#ffffff"/>'
+        drawn = re.sub(r"(<svg[^>]*>)", rf"\1{paper}", self.svg, count=1)
+        return drawn.replace(INK, "#222222").replace(_GRID, "#dddddd") + "\n"
+
+
+def picture(name: str, title: str, draw: Callable[[Axes], None], height: float = 2.7) -> Picture:
+    with plt.rc_context({**_STYLE, "svg.hashsalt": name}):
+        figure, ax = plt.subplots(figsize=(4.5, height), layout="constrained")
+        try:
+            ax.set_title(plain(title), loc="left", fontweight="bold")
+            draw(ax)
+            handles, labels = ax.get_legend_handles_labels()
+            if len(labels) > 1:
+                figure.legend(handles, labels, loc="outside lower center", ncols=min(3, len(labels)), handlelength=2.6)
+            out = io.StringIO()
+            figure.savefig(out, format="svg", transparent=True, metadata={"Date": None, "Creator": None})
+        finally:
+            plt.close(figure)
+    return Picture(name, title, _slim(out.getvalue()))
+
+
+def _slim(svg: str) -> str:
+    """Without what a page does not need: prolog, metadata, names of groups, the sixth decimal."""
+    svg = svg[svg.index("<svg") :].strip()
+    svg = re.sub(r"<metadata>.*?</metadata>\s*", "", svg, flags=re.S)
+    svg = re.sub(r' id="(?![mp][0-9a-f]{10}\b|[A-Z]\w*-)[^"]*"', "", svg)
+    svg = re.sub(r' (?:width|height)="[\d.]+pt"', "", svg, count=2)
+    return re.sub(r' d="[^"]*"', lambda d: re.sub(r"\d+\.\d{2,}", lambda n: f"{float(n[0]):.1f}", d[0]), svg)
+
+
+def plain(text: str) -> str:
+    """A name that Matplotlib draws as it is: no formulas, nothing unprintable, not too long."""
+    text = "".join(c if c.isprintable() else " " for c in text).replace("$", r"\$")
+    return text if len(text) <= 60 else f"{text[:59]}…"

@@ -1,0 +1,177 @@
+"""Runs on disk. What a folder does not have is empty or `None`, and a word about it: a report is made of what there is.
+
+    FOLDER/metrics.jsonl, pairs/<step>.jsonl, eval/results.json       a run; an evaluation's own folder does too
+    FOLDER/seed_<s>/…                                                 a method
+    FOLDER/matrix.json, <method>/seed_<s>/…, base/eval/results.json   a matrix; matrix.json may be missing
+"""
+
+import json
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from math import isfinite
+from pathlib import Path
+from typing import Any
+
+UNTRAINED = "base"
+_HELD_OUT = re.compile(r"val-core/(?P<source>.+)/(?P<way>\w+_to_\w+|\w+_alone)/acc/mean@\d+")
+_SEED = re.compile(r"seed_(\d+)")
+
+Curve = dict[int, float]  # by step
+
+
+class ReportError(ValueError):
+    """There is nothing to report on; the message says why."""
+
+
+@dataclass(frozen=True)
+class Metrics:
+    """The metrics of a run by step; step 0 is the validation before training."""
+
+    by_step: dict[int, dict[str, float]]
+
+    def curve(self, name: str) -> tuple[list[int], list[float]]:
+        """The steps that logged `name`, and its values there. A share that had no case that step is left out."""
+        steps = [step for step in sorted(self.by_step) if isfinite(self.by_step[step].get(name, float("nan")))]
+        return steps, [self.by_step[step][name] for step in steps]
+
+    def mean_curve(self, names: Iterable[str]) -> Curve:
+        """At each step the mean of those of `names` that it has."""
+        found: dict[int, list[float]] = {}
+        for name in names:
+            for step, value in zip(*self.curve(name), strict=True):
+                found.setdefault(step, []).append(value)
+        return {step: sum(values) / len(values) for step, values in sorted(found.items())}
+
+    def held_out(self, data_source: str, way: str) -> tuple[list[int], list[float]]:
+        return self.curve(f"val-core/{data_source}/{way}/acc/mean@1")
+
+    def validations(self) -> dict[str, dict[str, str]]:
+        """By data source and way of playing, the metric that has its held-out accuracy."""
+        found: dict[str, dict[str, str]] = {}
+        for name in dict.fromkeys(name for step in sorted(self.by_step) for name in self.by_step[step]):
+            if match := _HELD_OUT.fullmatch(name):
+                found.setdefault(match["source"], {})[match["way"]] = name
+        return found
+
+    @property
+    def last_step(self) -> int:
+        return max(self.by_step, default=0)
+
+
+def read_metrics(path: Path) -> Metrics:
+    """Reads a file that may still be growing, or that a killed run has torn: a line that is no record is passed over."""
+    by_step: dict[int, dict[str, float]] = {}
+    for line in path.read_text(errors="replace").split("\n")[:-1] if path.exists() else []:
+        try:
+            record = json.loads(line)
+            step, data = int(record["step"]), record["data"].items()
+        except (ValueError, TypeError, KeyError, AttributeError):
+            continue
+        by_step.setdefault(step, {}).update({k: float(v) for k, v in data if isinstance(v, int | float)})
+    return Metrics(by_step)
+
+
+@dataclass(frozen=True)
+class Run:
+    """`state` is "evaluated", "trained", "failed" or "missing"; `parity` a sentence where the budget was not kept."""
+
+    name: str
+    seed: int | None
+    metrics: Metrics
+    pairs: tuple[Path, ...]
+    results: Mapping[str, Any] | None
+    state: str
+    error: str = ""
+    parity: str = ""
+
+
+@dataclass(frozen=True)
+class Method:
+    """The runs of one row of the table: the seeds of a method, or a single run."""
+
+    name: str
+    runs: tuple[Run, ...]
+
+    @property
+    def evaluations(self) -> list[Mapping[str, Any]]:
+        return [run.results for run in self.runs if run.results]
+
+
+def find(folders: Sequence[Path]) -> tuple[list[Method], list[str]]:
+    """The methods in these folders, and what is to be said of files that could not be read."""
+    methods: dict[str, list[Run]] = {}
+    notes: list[str] = []
+    for folder in folders:
+        if not folder.is_dir():
+            raise ReportError(f"{folder} is not a folder")
+        for name, runs in _in_folder(folder.resolve(), notes).items():
+            name = name if name not in methods or _SEED.fullmatch(folder.name) else f"{folder.resolve().name}/{name}"
+            methods.setdefault(name, []).extend(runs)
+    if not methods:
+        given = ", ".join(map(str, folders))
+        raise ReportError(f"nothing to report in {given}: no metrics.jsonl, pairs/ or results.json there or in a seed_*/")
+    return [Method(name, tuple(runs)) for name, runs in methods.items()], notes
+
+
+def _in_folder(folder: Path, notes: list[str]) -> dict[str, list[Run]]:
+    told = _json(folder / "matrix.json", notes) or {}
+    if told or any(folder.glob("*/seed_*")):
+        return _matrix(folder, told, notes)
+    if seeds := sorted(folder.glob("seed_*"), key=_number):
+        return {folder.name: [_run(seed, f"{folder.name}/{seed.name}", {}, notes) for seed in seeds]}
+    seed = _SEED.fullmatch(folder.name)
+    run = _run(folder, f"{folder.parent.name}/{folder.name}" if seed else folder.name, {}, notes)
+    return {folder.parent.name if seed else folder.name: [run]} if run.state != "missing" else {}
+
+
+def _matrix(folder: Path, told: Mapping[str, Any], notes: list[str]) -> dict[str, list[Run]]:
+    cells: Mapping[str, Any] = told.get("cells") or {}
+    there = [f"{path.parent.name}/{path.name}" for path in folder.glob("*/seed_*") if path.is_dir()]
+    order = {str(name): i for i, name in enumerate(told.get("methods") or [])}
+    found: dict[str, list[Run]] = {}
+    for name in sorted({*cells, *there}, key=lambda n: (order.get(_method(n), len(order)), _method(n), _number(Path(n)))):
+        found.setdefault(_method(name), []).append(_run(folder / name, name, cells.get(name) or {}, notes))
+    untrained = _run(folder / UNTRAINED, UNTRAINED, {}, notes)
+    return {UNTRAINED: [untrained], **found} if untrained.state != "missing" else found
+
+
+def _run(folder: Path, name: str, cell: Mapping[str, Any], notes: list[str]) -> Run:
+    results = next((r for sub in ("eval", ".") if (r := _json(folder / sub / "results.json", notes))), None)
+    if results is not None and not ("sets" in results and "direction" in results):
+        notes.append(f"{name}: its results.json is not an evaluation's, and is left out")
+        results = None
+    metrics = read_metrics(folder / "metrics.jsonl")
+    pairs = tuple(sorted((folder / "pairs").glob("*.jsonl"), key=_number))
+    seen = "evaluated" if results else "trained" if metrics.by_step or pairs else "missing"
+    parity = str(cell.get("parity") or "")
+    seed = _SEED.fullmatch(Path(name).name)
+    return Run(
+        name,
+        int(seed[1]) if seed else None,
+        metrics,
+        pairs,
+        results,
+        str(cell.get("state") or seen),
+        str(cell.get("error") or ""),
+        "" if parity == "ok" else parity,
+    )
+
+
+def _json(path: Path, notes: list[str]) -> dict[str, Any] | None:
+    try:
+        found = json.loads(path.read_text()) if path.exists() else None
+        return dict(found) if found is not None else None
+    except (OSError, ValueError, TypeError) as error:
+        notes.append(f"{path.parent.name}/{path.name} cannot be read and is left out: {error}")
+        return None
+
+
+def _method(name: str) -> str:
+    return name.rpartition("/")[0] or name
+
+
+def _number(path: Path) -> tuple[int, str]:
+    """Steps and seeds in their order, not in that of their digits."""
+    digits = re.findall(r"\d+", path.stem)
+    return int(digits[-1]) if digits else -1, path.name

@@ -1,0 +1,115 @@
+"""The numbers of the main table: each way that a method answers, over its seeds.
+
+A problem's samples of all seeds are one row, so that an interval is over problems: it covers their choice and the
+sampling of answers, for these very runs. What another training run would have given is in the spread over seeds.
+"""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from agon_verl.evaluate import statistics
+from agon_verl.report.read import UNTRAINED, Method
+
+CASCADE, POST_HOC = "cascade", "cascade, post hoc"
+MODES = {
+    "A_to_B": "A → B",
+    "B_to_A": "B → A",
+    "A_to_A": "A → A",
+    "B_to_B": "B → B",
+    "A": "A alone",
+    "B": "B alone",
+    "base": "zero-shot",
+    "moa": "Mixture-of-Agents",
+}
+_ONE_PLAYER = {"grpo": ("A", "A_to_A"), "self_refine": ("A_to_A", "A")}  # A alone is trained
+_REFERENCES = (("grpo", "A"), (UNTRAINED, "base"))
+
+
+@dataclass(frozen=True)
+class Answers:
+    """How one method does in one way of answering. Tokens are means: of the last stage, and of all stages of a pass."""
+
+    method: str
+    way: str
+    directions: str
+    rows: Mapping[str, Sequence[int]]
+    spread: statistics.Spread
+    seeds: Sequence[float]
+    interval: statistics.Interval
+    length: float | None
+    generated: float | None
+    prefilled: float | None
+
+    @property
+    def label(self) -> str:
+        return MODES.get(self.way, self.way)
+
+
+def sources(methods: Sequence[Method]) -> list[str]:
+    return list(dict.fromkeys(source for m in methods for results in m.evaluations for source in results["sets"]))
+
+
+def answers(method: Method, source: str) -> dict[str, Answers]:
+    """By way: the cascade by either choice of its direction, and every mode that was played."""
+    found: dict[str, list[tuple[str, Mapping[str, Any]]]] = {}
+    for results in method.evaluations:
+        told = results["sets"].get(source) or {}
+        modes: Mapping[str, Any] = told.get("modes") or {}
+        chosen = {} if method.name in _ONE_PLAYER else {CASCADE: results["direction"].get("chosen")}
+        chosen |= {} if method.name in _ONE_PLAYER else {POST_HOC: told.get("post_hoc")}
+        for way, mode in (chosen | {mode: mode for mode in modes}).items():
+            if mode in modes and told["outcomes"].get(mode):
+                found.setdefault(way, []).append((mode, told))
+    return {way: _answers(method.name, way, given) for way, given in found.items()}
+
+
+def _answers(method: str, way: str, given: Sequence[tuple[str, Mapping[str, Any]]]) -> Answers:
+    rows: dict[str, list[int]] = {}
+    shares = []
+    for mode, told in given:
+        outcomes = told["outcomes"][mode]
+        shares.append(sum(sum(row) / len(row) for row in outcomes.values()) / len(outcomes))
+        for problem, row in outcomes.items():
+            rows.setdefault(problem, []).extend(row)
+    summaries = [told["modes"][mode] for mode, told in given]
+    costs = [summary.get("ledger", {}).get("per_pass", {}) for summary in summaries]
+    played = Counter(mode for mode, _ in given)
+    return Answers(
+        method,
+        way,
+        ", ".join(MODES.get(mode, mode) + (f" ×{n}" if len(given) > 1 else "") for mode, n in sorted(played.items())),
+        rows,
+        statistics.spread(shares),
+        shares,
+        statistics.interval([[bool(right) for right in row] for row in rows.values()]),
+        _mean(summary.get("length") for summary in summaries),
+        _mean(cost.get("generated") for cost in costs),
+        _mean(cost.get("prefilled") for cost in costs),
+    )
+
+
+def main_ways(method: str, found: Mapping[str, Answers]) -> list[Answers]:
+    """What the main table shows of a method: its cascade, or for one player and the untrained, what they have."""
+    wanted = _ONE_PLAYER.get(method, (CASCADE, POST_HOC))
+    ways = [found[way] for way in wanted if way in found]
+    return ways or [given for way, given in found.items() if method != UNTRAINED or way in ("base", "moa")]
+
+
+def reference(found: Mapping[str, Mapping[str, Answers]]) -> Answers | None:
+    return next((found[m][way] for m, way in _REFERENCES if way in found.get(m, {})), None)
+
+
+def against(one: Answers, other: Answers) -> statistics.Paired | None:
+    """On the problems that both have, all seeds together."""
+    shared = [problem for problem in one.rows if problem in other.rows]
+    if not shared:
+        return None
+    first, second = ([[bool(x) for x in side.rows[p]] for p in shared] for side in (one, other))
+    return statistics.paired(first, second)
+
+
+def _mean(values: Any) -> float | None:
+    known = [float(value) for value in values if value is not None]
+    return sum(known) / len(known) if known else None
