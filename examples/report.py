@@ -1,8 +1,6 @@
 """What a run did, from the metrics that verl's file logger wrote: a table of held-out accuracy and a page of curves."""
 
-import json
 from collections.abc import Sequence
-from dataclasses import dataclass
 from math import sqrt
 from pathlib import Path
 
@@ -13,6 +11,9 @@ import matplotlib.pyplot as plt
 from matplotlib.axes import Axes
 from matplotlib.ticker import MaxNLocator, PercentFormatter
 
+from agon_verl.report.figures import trailing
+from agon_verl.report.read import Metrics
+
 WAYS = {
     "A_to_B": "A drafts, B challenges",
     "B_to_A": "B drafts, A challenges",
@@ -21,36 +22,6 @@ WAYS = {
 }
 BLUE, ORANGE, GREEN, RED = "#2563a8", "#d9730d", "#2e8b57", "#b3312c"
 LINES = {"A_to_B": (BLUE, True), "B_to_A": (ORANGE, True), "A_alone": (BLUE, False), "B_alone": (ORANGE, False)}
-
-
-@dataclass(frozen=True)
-class Metrics:
-    """The metrics of a run by step; step 0 is the validation before training."""
-
-    by_step: dict[int, dict[str, float]]
-
-    def curve(self, name: str) -> tuple[list[int], list[float]]:
-        """The steps that logged `name`, and its values there. A share that had no case that step is left out."""
-        steps = [step for step in sorted(self.by_step) if name in self.by_step[step]]
-        return steps, [self.by_step[step][name] for step in steps]
-
-    def held_out(self, data_source: str, way: str) -> tuple[list[int], list[float]]:
-        return self.curve(f"val-core/{data_source}/{way}/acc/mean@1")
-
-    @property
-    def last_step(self) -> int:
-        return max(self.by_step, default=0)
-
-
-def read_metrics(path: Path) -> Metrics:
-    """Reads a file that may still be growing: a last line without its end is left for the next time."""
-    by_step: dict[int, dict[str, float]] = {}
-    if path.exists():
-        for line in path.read_text().split("\n")[:-1]:
-            record = json.loads(line)
-            numbers = {k: float(v) for k, v in record["data"].items() if isinstance(v, int | float)}
-            by_step.setdefault(record["step"], {}).update(numbers)
-    return Metrics(by_step)
 
 
 def wilson(share: float, n: int, z: float = 1.96) -> tuple[float, float]:
@@ -142,9 +113,7 @@ def _lengths(ax: Axes, metrics: Metrics) -> None:
 def _faint_and_smooth(ax: Axes, steps: Sequence[int], values: Sequence[float], color: str, label: str) -> None:
     """Single steps are few problems and jump about: the line to read is the mean of the last steps."""
     ax.plot(steps, values, color=color, alpha=0.3, linewidth=1)
-    window = max(1, len(values) // 8)
-    smooth = [sum(part) / len(part) for part in (values[max(0, i - window + 1) : i + 1] for i in range(len(values)))]
-    ax.plot(steps, smooth, color=color, linewidth=2, label=label)
+    ax.plot(steps, trailing(values), color=color, linewidth=2, label=label)
 
 
 def _percent(ax: Axes) -> None:

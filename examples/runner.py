@@ -21,7 +21,8 @@ from pathlib import Path
 import pandas as pd
 from tqdm import tqdm
 
-from examples.report import plot, read_metrics, table
+from agon_verl.report.read import read_metrics
+from examples.report import plot, table
 
 ROOT = Path(__file__).resolve().parents[1]
 # What the log says as start-up goes on. Most of it is a dozen processes importing verl and vLLM.

@@ -13,8 +13,9 @@ import pytest
 from agon_verl.game.prompts import challenge_messages
 from agon_verl.game.transcript import read
 from agon_verl.game.withhold import WITHHELD, withhold_answer
+from agon_verl.report.read import read_metrics
 from examples import quickstart, runner, smollm2
-from examples.report import plot, read_metrics, table, wilson
+from examples.report import plot, table, wilson
 from examples.toy.build import split
 from examples.toy.corpus import drills, encode, solutions
 from examples.toy.model import ToySettings

@@ -11,7 +11,7 @@ from agon_verl.report.read import UNTRAINED, Method, ReportError, find
 def facts(methods: Sequence[Method], notes: Sequence[str]) -> list[str]:
     from agon_verl.report.page import facts_of
 
-    trained = [m for m in methods if m.name != UNTRAINED]
+    trained = [m for m in methods if m.name != UNTRAINED] or methods
     runs = [run for m in trained for run in m.runs]
     seeds = sorted({run.seed for run in runs if run.seed is not None})
     steps = sorted({run.metrics.last_step for run in runs if run.metrics.by_step})
@@ -35,7 +35,7 @@ def main(given: Sequence[str] | None = None) -> int:
     try:
         methods, notes = find(asked.folders)
         try:
-            from agon_verl.report import page, sections
+            from agon_verl.report import page, results, training
         except ModuleNotFoundError as error:
             raise ReportError(f"{error.name} is needed: pip install 'agon-verl[report]'") from None
         from agon_verl.report.pairs import read_pairs
@@ -45,16 +45,16 @@ def main(given: Sequence[str] | None = None) -> int:
             for m in methods
             if any(run.pairs for run in m.runs)
         }
-        found = sections.evaluated(methods)
+        found = results.evaluated(methods)
         told = [
-            sections.results(methods, found),
-            sections.lengths(methods, found),
-            sections.accuracy(methods),
-            sections.exchange(methods),
-            sections.health(methods),
-            sections.ladder(readings),
-            sections.tokens(methods),
-            sections.reading(readings),
+            results.results(methods, found),
+            results.lengths(methods, found),
+            training.accuracy(methods),
+            training.exchange(methods),
+            training.health(methods),
+            training.ladder(readings),
+            training.tokens(methods),
+            training.reading(readings),
         ]
         title = asked.title or f"Agon: {', '.join(folder.resolve().name for folder in asked.folders)}"
         said = facts(methods, notes)

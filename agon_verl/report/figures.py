@@ -13,6 +13,7 @@ from agon_verl.report.picture import GREEN, INK, RED, A, B, Look, Picture, pictu
 from agon_verl.report.read import Curve
 
 RUNGS = {-1.0: "#c0649a", 0.0: "#b8b8b8", 2.0: A, 2.5: "#4fb0e0", 3.0: GREEN}
+OTHER = float("inf")
 
 
 @dataclass(frozen=True)
@@ -33,12 +34,8 @@ def over_training(
     share: bool = True,
     kind: str = "smooth",
     watched: str = "",
-    zero: str = "",
 ) -> Picture | None:
-    """Lines over steps: "smooth" over steps, "raw", or "points" few and apart.
-
-    `watched` is a metric whose alarm limits are drawn, `zero` says what 0 means.
-    """
+    """Lines over steps: "smooth", "raw", or "points" where there are few. `watched` is a metric with alarm limits."""
     lines = [line for line in lines if any(line.curves)]
     if not lines:
         return None
@@ -50,38 +47,51 @@ def over_training(
             mean = mean_of(each)
             if few and (kind == "smooth" or len(each) > 1):
                 for curve in each:
-                    ax.plot(list(curve), list(curve.values()), color=line.look.colour, alpha=0.3, linewidth=0.8)
+                    ax.plot(list(curve), list(curve.values()), color=line.look.colour, alpha=0.4, linewidth=0.8)
             values = trailing(list(mean.values())) if kind == "smooth" else list(mean.values())
-            points = {"marker": line.look.marker, "markersize": 4} if kind == "points" else {}
-            style = {"color": line.look.colour, "linestyle": line.look.dashes, "linewidth": 1.8, **points}
+            marker = {"marker": line.look.marker, "markersize": 4} if kind == "points" else {}
+            style = {"color": line.look.colour, "linestyle": line.look.dashes, "linewidth": 1.8, **marker}
             ax.plot(list(mean), values, label=plain(line.label), **style)
-        if share:
-            ax.set_ylim(0, 1.02)
-        if watched:
-            _limits(ax, watched)
-        if zero:
+        low, high = ax.get_ylim()
+        limits = _limits(watched)
+        for limit, word in limits:
+            ax.axhline(limit, color=RED, linewidth=1, linestyle=(0, (2, 2)))
+            where = {
+                "va": "bottom",
+                "ha": "right",
+                "fontsize": 7.5,
+                "color": RED,
+                "transform": ax.get_yaxis_transform(),
+            }
+            ax.text(0.995, limit, f"alarm {word} {limit:g}".replace("-", "−"), **where)
+        low, high = min(0.0, low, *(limit for limit, _ in limits)), max(0.0, high, *(limit for limit, _ in limits))
+        if low < 0:
             ax.axhline(0, color=INK, linewidth=0.8)
-            ax.text(0.01, 0, f"0: {zero}", va="bottom", fontsize=7.5, transform=ax.get_yaxis_transform())
-        ax.yaxis.set_major_formatter(PercentFormatter(1.0) if share else ax.yaxis.get_major_formatter())
-        ax.set_ylabel(unit)
-        ax.set_xlabel("training step")
-        ax.xaxis.set_major_locator(MaxNLocator(integer=True))
+        # An error correlation has no bound below.
+        ax.set_ylim(*((0, 1.02) if share else (max(-1.0, low * 1.1), high + 0.08 * (high - low))))
+        if share:
+            ax.yaxis.set_major_formatter(PercentFormatter(1.0))
+        _steps(ax, unit)
 
-    return picture(name, title, draw, 2.7 + 0.16 * ceil(len(lines) / 3))
+    beyond = " ".join(watch.means for watch in WATCHES if watched in watch.metrics)
+    return picture(
+        name, title, draw, 2.7 + 0.16 * ceil(len(lines) / 3), f"Beyond the limit: {beyond}" if beyond else ""
+    )
 
 
-def _limits(ax: Axes, metric: str) -> None:
-    low, high = ax.get_ylim()
-    for watch in WATCHES:
-        if metric in watch.metrics and watch.limit is not None:
-            both = watch.side.startswith("further")
-            for limit in (watch.limit, -watch.limit) if both else (watch.limit,):
-                ax.axhline(limit, color=RED, linewidth=1, linestyle=(0, (2, 2)))
-                word = "below" if watch.side == "below" or limit < 0 and both else "above"
-                where = {"va": "top" if word == "below" else "bottom", "ha": "right", "fontsize": 7.5, "color": RED}
-                ax.text(0.995, limit, f"alarm {word} {limit:g}", transform=ax.get_yaxis_transform(), **where)
-                low, high = min(low, limit - 0.12 * abs(high - low)), max(high, limit + 0.12 * abs(high - low))
-    ax.set_ylim(max(low, -1.0), high)  # an error correlation has no bound below
+def _steps(ax: Axes, unit: str) -> None:
+    ax.set_ylabel(unit)
+    ax.set_xlabel("training step")
+    ax.xaxis.set_major_locator(MaxNLocator(integer=True))
+
+
+def _limits(metric: str) -> list[tuple[float, str]]:
+    found = []
+    for watch in [w for w in WATCHES if metric in w.metrics and w.limit is not None]:
+        limit = watch.limit or 0.0
+        further = watch.side not in ("above", "below")
+        found += [(limit, "above"), (-limit, "below")] if further else [(limit, watch.side)]
+    return found
 
 
 def mean_of(curves: Iterable[Curve]) -> Curve:
@@ -100,65 +110,75 @@ def trailing(values: Sequence[float]) -> list[float]:
 
 @dataclass(frozen=True)
 class Point:
+    """Hollow: one completion; filled: a second stage read the first."""
+
     label: str
     look: Look
+    filled: bool
     x: float
     y: float
     low: float
     high: float
-    seeds: Sequence[float] = ()
+    seeds: Sequence[float]
 
 
 def against_tokens(name: str, title: str, points: Sequence[Point], unit: str) -> Picture | None:
     if not points:
         return None
+    labels = list(dict.fromkeys(p.label for p in points))
 
     def draw(ax: Axes) -> None:
-        for p in points:
-            bars = ([max(0.0, p.y - p.low)], [max(0.0, p.high - p.y)])
-            look = {"color": p.look.colour, "marker": p.look.marker, "markersize": 6}
-            ax.errorbar([p.x], [p.y], bars, linestyle="none", capsize=2, label=plain(p.label), **look)
-            ax.plot([p.x] * len(p.seeds), p.seeds, "_", color=p.look.colour, markersize=9)
-        ax.margins(x=0.15)
-        ax.set_xlim(left=0)
-        ax.set_ylim(0, 1.02)
+        for label in labels:  # a label once, with the filled point where there is one
+            for i, p in enumerate(sorted((p for p in points if p.label == label), key=lambda p: not p.filled)):
+                bars = ([max(0.0, p.y - p.low)], [max(0.0, p.high - p.y)])
+                look = {"color": p.look.colour, "marker": p.look.marker, "linestyle": "none", "elinewidth": 1}
+                fill = {} if p.filled else {"markerfacecolor": "none"}
+                ax.errorbar([p.x], [p.y], bars, label=None if i else plain(label), **look, **fill)
+                if len(p.seeds) > 1:
+                    ax.plot([p.x] * len(p.seeds), p.seeds, "_", color=p.look.colour, markersize=8)
+        ax.margins(x=0.12, y=0.08)
+        low, high = ax.get_ylim()
+        ax.set_ylim(max(0.0, low), min(1.02, high))
         ax.yaxis.set_major_formatter(PercentFormatter(1.0))
         ax.xaxis.set_major_locator(MaxNLocator(5))
         ax.set_ylabel("pass@1")
         ax.set_xlabel(unit)
 
-    return picture(name, title, draw, 2.9 + 0.17 * ceil(len(points) / 3))
+    return picture(name, title, draw, 2.9 + 0.17 * ceil(len(labels) / 3))
 
 
 def ladder(name: str, title: str, counts: Mapping[int, Counter[float]]) -> Picture | None:
-    """Stacked shares of each reward over the steps, at most 30 bars."""
+    """Stacked shares of each reward over the steps, in at most 30 parts."""
     if not counts:
         return None
     steps = sorted(counts)
     wide = ceil(len(steps) / 30)
     parts = [steps[i : i + wide] for i in range(0, len(steps), wide)]
-    sums = [sum((counts[step] for step in part), Counter()) for part in parts]
-    values = sorted(v for v in set().union(*sums) if v in RUNGS)
+    sums = [_named(sum((counts[step] for step in part), Counter())) for part in parts]
+    edges = [part[0] - 0.5 for part in parts] + [parts[-1][-1] + 0.5]
 
     def draw(ax: Axes) -> None:
-        left, widths = [part[0] - 0.5 for part in parts], [part[-1] - part[0] + 1 for part in parts]
-        floor = [0.0] * len(parts)
-        for value in [*values, None]:
-            of = [s[value] if value is not None else sum(n for v, n in s.items() if v not in RUNGS) for s in sums]
-            if any(of):
-                shares = [n / s.total() for n, s in zip(of, sums, strict=True)]
-                look = {"color": "#5c5c5c" if value is None else RUNGS[value], "linewidth": 0}
-                label = "other (partial credit)" if value is None else f"{value:g}".replace("-", "−")
-                ax.bar(left, shares, widths, bottom=floor, align="edge", label=label, **look)
-                floor = [a + b for a, b in zip(floor, shares, strict=True)]
+        floor = [0.0] * len(edges)
+        for value in sorted(set().union(*sums)):
+            shares = [s[value] / s.total() for s in sums]
+            top = [a + b for a, b in zip(floor, [*shares, shares[-1]], strict=True)]
+            label = "other (partial credit)" if value == OTHER else f"{value:g}".replace("-", "−")
+            ax.fill_between(edges, floor, top, step="post", color=RUNGS.get(value, "#5c5c5c"), linewidth=0, label=label)
+            floor = top
         ax.set_ylim(0, 1)
-        ax.set_xlim(left[0], left[-1] + widths[-1])
+        ax.set_xlim(edges[0], edges[-1])
         ax.yaxis.set_major_formatter(PercentFormatter(1.0))
-        ax.xaxis.set_major_locator(MaxNLocator(integer=True))
-        ax.set_ylabel("share of challenges")
-        ax.set_xlabel("training step")
+        _steps(ax, "share of challenges")
 
     return picture(name, title, draw, 2.6)
+
+
+def _named(counts: Counter[float]) -> Counter[float]:
+    """Values off the ladder in one."""
+    found: Counter[float] = Counter()
+    for value, n in counts.items():
+        found[value if value in RUNGS else OTHER] += n
+    return found
 
 
 STAGES = {

@@ -15,13 +15,15 @@ from typing import Any
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup, escape
 
-from agon_verl.report.figures import Picture
 from agon_verl.report.pairs import KINDS, Card, Span
-from agon_verl.report.sections import Section, Table
+from agon_verl.report.picture import Picture
+from agon_verl.report.section import Section, Table
 
-_UNSEEN = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u00ad\u061c\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb]")
+_UNSEEN = re.compile(
+    "[\x00-\x08\x0b-\x1f\x7f-\x9f\u00ad\u061c\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb]"
+)
 _HALVES = re.compile("[\ud800-\udfff]")
-_WORDS = ("answers by", "direction")
+_WORDS = ("answers by",)
 
 SCRIPT = """
 const bar = document.querySelector(".filter");
@@ -97,7 +99,8 @@ def _md(text: str) -> str:
 
 
 def _image(picture: Picture, folder: str) -> str:
-    return f"![{_md(picture.title)}]({folder}/{picture.name}.svg)"
+    caption = f"\n\n{_md(picture.caption)}" if picture.caption else ""
+    return f"![{_md(picture.title)}]({folder}/{picture.name}.svg){caption}"
 
 
 def _table(given: Table) -> str:
@@ -121,7 +124,7 @@ def _card(card: Card) -> str:
     def text(spans: Sequence[Span]) -> str:
         return "".join(f"[{span.text}]" if span.text == "answer withheld" else span.text for span in spans)
 
-    shown = _fence(text(card.shown)) if card.shown else "No solution." if card.read else "Nothing: the plain problem."
+    shown = _fence(text(card.shown)) if card.shown else "No solution: the draft has no summary."
     return "\n\n".join(
         [
             f"### {KINDS[card.kind].capitalize()}: {_md(card.run)}, step {card.step}",
@@ -148,4 +151,5 @@ def facts_of(told: Mapping[str, Any]) -> str:
     sampling = told["settings"]["sampling"]
     temperature = sampling["temperature"]
     decoding = f"temperature {temperature:g}, top-p {sampling['top_p']:g}" if temperature else "greedy decoding"
-    return f"{told['samples']} sample(s) a problem, {decoding}, at most {sampling['max_tokens']:,} tokens a stage"
+    samples = f"{told['samples']} sample{'s' if told['samples'] > 1 else ''} a problem"
+    return f"{samples}, {decoding}, at most {sampling['max_tokens']:,} tokens a stage"

@@ -45,8 +45,7 @@ class Card:
     problem: str
     truth: str
     draft: list[Span]
-    shown: list[Span] | None  # nothing was shown
-    read: bool  # whether this method lets the challenger read at all
+    shown: list[Span]  # empty where the draft had no summary
     challenge: list[Span]
     draft_right: bool
     challenge_right: bool
@@ -56,9 +55,10 @@ class Card:
 
 @dataclass
 class Reading:
-    """`rewards`: by step, how often a challenge had this reward and this format term."""
+    """`rewards`: by step, how often a challenge had this reward and this format term. `read`: pairs of a read draft."""
 
     pairs: int = 0
+    read: int = 0
     unreadable: int = 0
     rewards: dict[int, Counter[tuple[float, float]]] = field(default_factory=dict)
     cards: list[Card] = field(default_factory=list)
@@ -86,10 +86,13 @@ def read_pairs(method: str, runs: Mapping[str, Sequence[Path]], each: int) -> Re
     seen: Counter[str] = Counter()
     for run, record in _records(runs, reading):
         try:
-            kind = _take(record, reading)
+            kind, was_read = _take(record, reading), _was_read(record)
         except (KeyError, TypeError, ValueError, AttributeError):
             reading.unreadable += 1
             continue
+        if not was_read:
+            continue
+        reading.read += 1
         seen[kind] += 1
         if len(kept[kind]) < each:
             kept[kind].append((run, record))
@@ -128,10 +131,15 @@ def _take(record: Mapping[str, Any], reading: Reading) -> str:
     return kind
 
 
+def _was_read(record: Mapping[str, Any]) -> bool:
+    """In some methods both answer the plain problem; a draft without a summary lengthens the prompt by a sentence."""
+    pair = record["pair"]
+    return bool(pair.get("opponent_tokens")) or pair["challenge_prompt_tokens"] != pair["draft_prompt_tokens"]
+
+
 def card(kind: str, method: str, run: str, record: Mapping[str, Any]) -> Card:
     pair, attempt = record["pair"], record.get("attempt") or {}
-    shown = attempt.get("shown")
-    read = bool(shown) or pair.get("challenge_prompt_tokens") != pair.get("draft_prompt_tokens")
+    shown = attempt.get("shown") or ""
     said = [f"{attempt.get('tokens', 0):,} tokens"]
     said += [word for word, holds in (("cut to fit", attempt.get("cut")), ("leaks", attempt.get("leaked"))) if holds]
     draft_facts = [_facts(pair["draft"], pair["draft_reward"]), "of a guest" if pair.get("guest") else ""]
@@ -148,9 +156,8 @@ def card(kind: str, method: str, run: str, record: Mapping[str, Any]) -> Card:
         str(record.get("challenger", "?")),
         clipped(str(record.get("problem", "")).strip()),
         clipped(str(record.get("ground_truth", "")), 300),
-        _bounded(seen_of(draft, shown) if read else [Span(draft)]),
-        _bounded(marked(shown)) if shown else None,
-        read,
+        _bounded(seen_of(draft, shown)),
+        _bounded(marked(shown)),
         _bounded([Span(str(record.get("challenge", "")))]),
         pair["draft"]["correct"] >= 1,
         pair["challenge"]["correct"] >= 1,
@@ -172,7 +179,7 @@ def marked(shown: str) -> list[Span]:
     return spans
 
 
-def seen_of(draft: str, shown: str | None) -> list[Span]:
+def seen_of(draft: str, shown: str) -> list[Span]:
     """The draft with what the challenger did not read marked.
 
     What was shown stands at the draft's end, so its parts are looked for from there. Where one is not found, the text
@@ -200,11 +207,15 @@ def seen_of(draft: str, shown: str | None) -> list[Span]:
 
 
 def _spans(*given: tuple[str, str]) -> list[Span]:
-    return [Span(text, mark if text.strip() else "") for text, mark in given if text]
+    """White space before a mark is not marked."""
+    parts = [(text[: len(text) - len(text.lstrip())], text.lstrip(), mark) for text, mark in given]
+    return [Span(*span) for blank, text, mark in parts for span in ((blank, ""), (text, mark)) if span[0]]
 
 
 def _bounded(spans: Sequence[Span]) -> list[Span]:
-    more = [Span(f"\n… {len(spans) - _MOST_SPANS:,} more parts are left out here …")] if len(spans) > _MOST_SPANS else []
+    more = (
+        [Span(f"\n… {len(spans) - _MOST_SPANS:,} more parts are left out here …")] if len(spans) > _MOST_SPANS else []
+    )
     return [Span(clipped(span.text), span.mark) for span in spans[:_MOST_SPANS]] + more
 
 

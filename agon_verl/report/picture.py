@@ -68,6 +68,7 @@ class Picture:
     name: str
     title: str
     svg: str
+    caption: str
 
     def inline(self) -> str:
         return self.svg.replace(INK, "currentColor").replace(_GRID, "var(--grid)")
@@ -78,7 +79,7 @@ class Picture:
         return drawn.replace(INK, "#222222").replace(_GRID, "#dddddd") + "\n"
 
 
-def picture(name: str, title: str, draw: Callable[[Axes], None], height: float = 2.7) -> Picture:
+def picture(name: str, title: str, draw: Callable[[Axes], None], height: float, caption: str = "") -> Picture:
     with plt.rc_context({**_STYLE, "svg.hashsalt": name}):
         figure, ax = plt.subplots(figsize=(4.5, height), layout="constrained")
         try:
@@ -86,18 +87,20 @@ def picture(name: str, title: str, draw: Callable[[Axes], None], height: float =
             draw(ax)
             handles, labels = ax.get_legend_handles_labels()
             if len(labels) > 1:
-                figure.legend(handles, labels, loc="outside lower center", ncols=min(3, len(labels)), handlelength=2.6)
+                columns = len(labels) if max(map(len, labels)) <= 3 else min(3, len(labels))
+                figure.legend(handles, labels, loc="outside lower center", ncols=columns, handlelength=2.6)
             out = io.StringIO()
             figure.savefig(out, format="svg", transparent=True, metadata={"Date": None, "Creator": None})
         finally:
             plt.close(figure)
-    return Picture(name, title, _slim(out.getvalue()))
+    return Picture(name, title, _slim(out.getvalue()), caption)
 
 
 def _slim(svg: str) -> str:
     """Without what a page does not need: prolog, metadata, names of groups, the sixth decimal."""
     svg = svg[svg.index("<svg") :].strip()
-    svg = re.sub(r"<metadata>.*?</metadata>\s*", "", svg, flags=re.S)
+    svg = re.sub(r"<(metadata)>.*?</\1>\s*|<defs>\s*<style.*?</style>\s*</defs>\s*", "", svg, flags=re.S)
+    svg = svg.replace("<svg ", '<svg stroke-linejoin="round" ', 1)  # in place of a style that would be the page's
     svg = re.sub(r' id="(?![mp][0-9a-f]{10}\b|[A-Z]\w*-)[^"]*"', "", svg)
     svg = re.sub(r' (?:width|height)="[\d.]+pt"', "", svg, count=2)
     return re.sub(r' d="[^"]*"', lambda d: re.sub(r"\d+\.\d{2,}", lambda n: f"{float(n[0]):.1f}", d[0]), svg)

@@ -1,8 +1,8 @@
 """Runs on disk. What a folder does not have is empty or `None`, and a word about it: a report is made of what there is.
 
-    FOLDER/metrics.jsonl, pairs/<step>.jsonl, eval/results.json       a run; an evaluation's own folder does too
-    FOLDER/seed_<s>/…                                                 a method
-    FOLDER/matrix.json, <method>/seed_<s>/…, base/eval/results.json   a matrix; matrix.json may be missing
+FOLDER/metrics.jsonl, pairs/<step>.jsonl, eval/results.json       a run; an evaluation's own folder does too
+FOLDER/seed_<s>/…                                                 a method
+FOLDER/matrix.json, <method>/seed_<s>/…, base/eval/results.json   a matrix; matrix.json may be missing
 """
 
 import json
@@ -60,7 +60,7 @@ class Metrics:
 
 
 def read_metrics(path: Path) -> Metrics:
-    """Reads a file that may still be growing, or that a killed run has torn: a line that is no record is passed over."""
+    """Reads a file that may still be growing, or that a kill has torn: a line that is no record is passed over."""
     by_step: dict[int, dict[str, float]] = {}
     for line in path.read_text(errors="replace").split("\n")[:-1] if path.exists() else []:
         try:
@@ -110,7 +110,9 @@ def find(folders: Sequence[Path]) -> tuple[list[Method], list[str]]:
             methods.setdefault(name, []).extend(runs)
     if not methods:
         given = ", ".join(map(str, folders))
-        raise ReportError(f"nothing to report in {given}: no metrics.jsonl, pairs/ or results.json there or in a seed_*/")
+        raise ReportError(
+            f"nothing to report in {given}: no metrics.jsonl, pairs/ or results.json there or in a seed_*/"
+        )
     return [Method(name, tuple(runs)) for name, runs in methods.items()], notes
 
 
@@ -130,7 +132,9 @@ def _matrix(folder: Path, told: Mapping[str, Any], notes: list[str]) -> dict[str
     there = [f"{path.parent.name}/{path.name}" for path in folder.glob("*/seed_*") if path.is_dir()]
     order = {str(name): i for i, name in enumerate(told.get("methods") or [])}
     found: dict[str, list[Run]] = {}
-    for name in sorted({*cells, *there}, key=lambda n: (order.get(_method(n), len(order)), _method(n), _number(Path(n)))):
+    for name in sorted(
+        {*cells, *there}, key=lambda n: (order.get(_method(n), len(order)), _method(n), _number(Path(n)))
+    ):
         found.setdefault(_method(name), []).append(_run(folder / name, name, cells.get(name) or {}, notes))
     untrained = _run(folder / UNTRAINED, UNTRAINED, {}, notes)
     return {UNTRAINED: [untrained], **found} if untrained.state != "missing" else found

@@ -33,7 +33,7 @@ class Answers:
 
     method: str
     way: str
-    directions: str
+    played: str
     rows: Mapping[str, Sequence[int]]
     spread: statistics.Spread
     seeds: Sequence[float]
@@ -44,7 +44,7 @@ class Answers:
 
     @property
     def label(self) -> str:
-        return MODES.get(self.way, self.way)
+        return f"{self.way}: {self.played}" if self.way in (CASCADE, POST_HOC) else MODES.get(self.way, self.way)
 
 
 def sources(methods: Sequence[Method]) -> list[str]:
@@ -79,7 +79,7 @@ def _answers(method: str, way: str, given: Sequence[tuple[str, Mapping[str, Any]
     return Answers(
         method,
         way,
-        ", ".join(MODES.get(mode, mode) + (f" ×{n}" if len(given) > 1 else "") for mode, n in sorted(played.items())),
+        ", ".join(_whole(MODES.get(m, m) + (f" ×{n}" if len(given) > 1 else "")) for m, n in sorted(played.items())),
         rows,
         statistics.spread(shares),
         shares,
@@ -108,6 +108,11 @@ def against(one: Answers, other: Answers) -> statistics.Paired | None:
         return None
     first, second = ([[bool(x) for x in side.rows[p]] for p in shared] for side in (one, other))
     return statistics.paired(first, second)
+
+
+def _whole(text: str) -> str:
+    """Not to be broken over lines."""
+    return text.replace(" ", "\u00a0")
 
 
 def _mean(values: Any) -> float | None:

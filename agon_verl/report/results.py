@@ -1,0 +1,148 @@
+"""What evaluations say: the main table, who beats the reference, and accuracy against length."""
+
+from collections.abc import Mapping, Sequence
+
+from agon_verl.report import figures, table
+from agon_verl.report.picture import GREEN, GREY, A, B, Look, Picture, looks
+from agon_verl.report.read import UNTRAINED, Method, Run
+from agon_verl.report.section import Section, Table, number, percent
+from agon_verl.report.table import Answers
+
+Found = dict[str, dict[str, dict[str, Answers]]]  # by source, method and way
+
+_HEAD = ["method", "answers by", "pass@1 %", "95 % interval", "runs", "sd of seeds", "range of seeds"]
+_HEAD += ["final tokens", "generated", "prefilled"]
+_MISSING = "None of these runs was evaluated: python -m agon_verl.evaluate RUN --data … --out RUN/eval."
+_TOKENS = "Tokens are means a problem: of the final stage, and generated and prefilled by all stages."
+_ONE_SEED = (
+    "One seed a method: intervals are over problems and sampled answers, and say nothing about what another training "
+    f"run would give. {_TOKENS}"
+)
+_SEEDS = (
+    "pass@1 is the mean over seeds. Intervals are over problems and sampled answers, for these very runs; what another "
+    f"run would give is in the spread over seeds (sd: standard deviation of a sample). {_TOKENS}"
+)
+_POST_HOC = (
+    "“Cascade” takes the direction that was chosen beforehand. “Post hoc” takes the one that was better on these very "
+    "problems, as the paper does, which flatters it."
+)
+_LOOKS = {
+    "A_to_B": Look(A, "-", "o"),
+    "B_to_A": Look(B, "-", "s"),
+    "A_to_A": Look(A, "-", "^"),
+    "B_to_B": Look(B, "-", "v"),
+    "A": Look(A, "--", "o"),
+    "B": Look(B, "--", "s"),
+    "base": Look(GREY, ":", "X"),
+    "moa": Look(GREY, "-", "P"),
+}
+
+
+def evaluated(methods: Sequence[Method]) -> Found:
+    return {s: {m.name: f for m in methods if (f := table.answers(m, s))} for s in table.sources(methods)}
+
+
+def shown(by_method: Mapping[str, Mapping[str, Answers]]) -> list[Answers]:
+    """Of one run everything, of several the main ways."""
+    if len(by_method) == 1:
+        return [answers for found in by_method.values() for answers in found.values()]
+    return [answers for name, found in by_method.items() for answers in table.main_ways(name, found)]
+
+
+def results(methods: Sequence[Method], found: Found) -> Section:
+    tables, notes = [], []
+    expected = {m.name: len(m.runs) for m in methods}
+    for source, by_method in found.items():
+        rows = shown(by_method)
+        n = max(len(answers.rows) for answers in rows)
+        tables.append(Table(_HEAD, [_row(a, expected[a.method]) for a in rows], f"{source}: {n} problems"))
+        if len(by_method) > 1:
+            every = [_row(a, expected[a.method]) for ways in by_method.values() for a in ways.values()]
+            tables += [*_paired(by_method, source), Table(_HEAD, every, f"{source}: every way of answering", True)]
+    runs = [run for m in methods for run in m.runs]
+    if any(run.seed is not None for run in runs):
+        tables.append(_cells(methods))
+    if found:
+        most = max(a.spread.runs for by_method in found.values() for ways in by_method.values() for a in ways.values())
+        notes += [_SEEDS if most > 1 else _ONE_SEED]
+        post_hoc = any(table.POST_HOC in ways for by_method in found.values() for ways in by_method.values())
+        notes += [_POST_HOC] if post_hoc else []
+    notes += [f"{run.name} {run.state}: {run.error}" for run in runs if run.error]
+    notes += [f"{run.name} did not keep the budget: {run.parity}" for run in runs if run.parity]
+    caption = "Compare pass@1 by its interval, and read it beside the tokens that it took."
+    return Section("results", "Results", caption, _MISSING, tables=tables, notes=notes)
+
+
+def _row(a: Answers, expected: int) -> list[str]:
+    runs = a.spread.runs
+    return [
+        named(a.method),
+        a.label,
+        percent(a.spread.mean),
+        f"{percent(a.interval.low)} – {percent(a.interval.high)}",
+        str(runs) if runs == expected else f"✗ {runs} of {expected}",
+        percent(a.spread.deviation),
+        f"{percent(a.spread.low)} – {percent(a.spread.high)}" if runs > 1 else "–",
+        number(a.length),
+        number(a.generated),
+        number(a.prefilled),
+    ]
+
+
+def named(method: str) -> str:
+    return "untrained" if method == UNTRAINED else method
+
+
+def _paired(by_method: Mapping[str, Mapping[str, Answers]], source: str) -> list[Table]:
+    reference = table.reference(by_method)
+    rows = []
+    for a in [a for a in shown(by_method) if a.way != table.POST_HOC and a is not reference]:
+        if reference and (told := table.against(a, reference)):
+            span = told.interval
+            around = f"{100 * span.low:+.1f} – {100 * span.high:+.1f}" if span else "–"
+            difference, p = f"{100 * told.difference:+.1f}", f"{told.p:.2g}"
+            rows.append([named(a.method), a.label, difference, around, p, str(told.problems)])
+    if not reference or not rows:
+        return []
+    head = ["method", "answers by", "difference, points", "95 % interval", "p, not corrected", "problems"]
+    return [Table(head, rows, f"{source}: against {named(reference.method)}, {reference.label}, on the same problems")]
+
+
+def _cells(methods: Sequence[Method]) -> Table:
+    trained = [m for m in methods if any(run.seed is not None for run in m.runs)]
+    seeds = sorted({run.seed for m in trained for run in m.runs if run.seed is not None})
+
+    def cell(run: Run | None) -> str:
+        if run is None:
+            return "–"
+        state = {"evaluated": "✓ evaluated", "trained": "trained"}.get(run.state, f"✗ {run.state}")
+        return f"{state}, ✗ parity" if run.parity else state
+
+    rows = [[m.name, *(cell(next((r for r in m.runs if r.seed == s), None)) for s in seeds)] for m in trained]
+    return Table(["method", *(f"seed {seed}" for seed in seeds)], rows, "Runs")
+
+
+def lengths(methods: Sequence[Method], found: Found) -> Section:
+    pictures: list[Picture | None] = []
+    colours = looks([m.name for m in methods])
+    for i, (source, by_method) in enumerate(found.items()):
+        several = len(by_method) > 1
+        hidden = (table.POST_HOC,) if several else (table.CASCADE, table.POST_HOC)
+        for of, stages in (("length", "final stage"), ("generated", "all stages")):
+            points = []
+            for a in [a for a in shown(by_method) if a.way not in hidden]:
+                look = colours[a.method] if several else _LOOKS.get(a.way, Look(GREEN, marker="D"))
+                filled = "_to_" in a.way or a.way in (table.CASCADE, "moa")
+                label = named(a.method) if several else a.label
+                if (x := getattr(a, of)) is not None:
+                    interval = a.interval
+                    points.append(
+                        figures.Point(label, look, filled, x, a.spread.mean, interval.low, interval.high, a.seeds)
+                    )
+            unit = f"mean tokens generated a problem, {stages}"
+            pictures.append(figures.against_tokens(f"accuracy_{of}_{i}", f"{source}: {stages}", points, unit))
+    caption = (
+        "Up and to the left is better; a method that is right more often only because it writes more lies to the right "
+        "as well (hollow: one adapter alone; filled: two stages; bars: 95 % over problems; ticks: single seeds)."
+    )
+    return Section("length", "Accuracy against length", caption, _MISSING, pictures)
