@@ -4,6 +4,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from math import ceil
+from typing import Any
 
 from matplotlib.axes import Axes
 from matplotlib.ticker import EngFormatter, MaxNLocator, PercentFormatter
@@ -49,14 +50,19 @@ def over_training(
                 for curve in each:
                     ax.plot(list(curve), list(curve.values()), color=line.look.colour, alpha=0.4, linewidth=0.8)
             values = trailing(list(mean.values())) if kind == "smooth" else list(mean.values())
-            marker = {"marker": line.look.marker, "markersize": 4} if kind == "points" else {}
-            style = {"color": line.look.colour, "linestyle": line.look.dashes, "linewidth": 1.8, **marker}
+            marker: dict[str, Any] = {"marker": line.look.marker, "markersize": 4} if kind == "points" else {}
+            style: dict[str, Any] = {
+                "color": line.look.colour,
+                "linestyle": line.look.dashes,
+                "linewidth": 1.8,
+                **marker,
+            }
             ax.plot(list(mean), values, label=plain(line.label), **style)
         low, high = ax.get_ylim()
         limits = _limits(watched)
         for limit, word in limits:
             ax.axhline(limit, color=RED, linewidth=1, linestyle=(0, (2, 2)))
-            where = {
+            where: dict[str, Any] = {
                 "va": "bottom",
                 "ha": "right",
                 "fontsize": 7.5,
@@ -131,8 +137,13 @@ def against_tokens(name: str, title: str, points: Sequence[Point], unit: str) ->
         for label in labels:  # a label once, with the filled point where there is one
             for i, p in enumerate(sorted((p for p in points if p.label == label), key=lambda p: not p.filled)):
                 bars = ([max(0.0, p.y - p.low)], [max(0.0, p.high - p.y)])
-                look = {"color": p.look.colour, "marker": p.look.marker, "linestyle": "none", "elinewidth": 1}
-                fill = {} if p.filled else {"markerfacecolor": "none"}
+                look: dict[str, Any] = {
+                    "color": p.look.colour,
+                    "marker": p.look.marker,
+                    "linestyle": "none",
+                    "elinewidth": 1,
+                }
+                fill: dict[str, Any] = {} if p.filled else {"markerfacecolor": "none"}
                 ax.errorbar([p.x], [p.y], bars, label=None if i else plain(label), **look, **fill)
                 if len(p.seeds) > 1:
                     ax.plot([p.x] * len(p.seeds), p.seeds, "_", color=p.look.colour, markersize=8)

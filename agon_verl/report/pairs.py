@@ -190,7 +190,7 @@ def seen_of(draft: str, shown: str) -> list[Span]:
         return [Span(draft, "private")]
     parts, end, places = [part.strip() for part in shown.split(WITHHELD)], len(draft), []
     for part in filter(None, reversed(parts)):
-        if (at := draft.rfind(part, start, end)) < 0:
+        if len(parts) > _MOST_SPANS or (at := draft.rfind(part, start, end)) < 0:
             return _spans((draft[:start], "private"), (draft[start:], ""))
         places.append((at, at + len(part)))
         end = at

@@ -9,6 +9,7 @@ import io
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import matplotlib
 
@@ -18,7 +19,8 @@ from matplotlib.axes import Axes
 
 A, B, GREEN, RED, GREY = "#3b82c4", "#e07b1a", "#009e73", "#d55e00", "#8c8c8c"
 INK, _GRID = "#010203", "#040506"
-_STYLE = {
+_STYLE: Any = {
+    "text.parse_math": False,  # names are not formulas
     "svg.fonttype": "none",  # text stays text: small, sharp, and read aloud
     "font.family": "sans-serif",
     "font.size": 9,
@@ -107,6 +109,6 @@ def _slim(svg: str) -> str:
 
 
 def plain(text: str) -> str:
-    """A name that Matplotlib draws as it is: no formulas, nothing unprintable, not too long."""
-    text = "".join(c if c.isprintable() else " " for c in text).replace("$", r"\$")
+    """A name as it is drawn: nothing unprintable, not too long."""
+    text = "".join(c if c.isprintable() else " " for c in text)
     return text if len(text) <= 60 else f"{text[:59]}…"

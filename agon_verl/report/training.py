@@ -61,7 +61,7 @@ def accuracy(methods: Sequence[Method]) -> Section:
                 for way, metric in ways.items()
                 if part in way
             }
-            style = {"unit": "held-out accuracy", "kind": "points", "together": True}
+            style: dict[str, Any] = {"unit": "held-out accuracy", "kind": "points", "together": True}
             drawn += panels(methods, f"held_out_{part.strip('_')}_{i}", f"{source}: {title}", found, **style)
     caption = "Look whether the cascade ends above one adapter alone, and whether either has stopped rising"
     caption += "; a line is the mean over directions or adapters, and over seeds." if len(methods) > 1 else "."
@@ -95,13 +95,18 @@ def health(methods: Sequence[Method]) -> Section:
         overlap = "health/error_overlap"
         both = {"measured": (overlap, Look(RED)), "if independent": (f"{overlap}_if_independent", Look(A, "--"))}
         drawn += panels(methods, "error_overlap", "Both wrong", both, unit="share of pairs")
-    for name, title, style in _HEALTH:
+    for name, title, given in _HEALTH:
         metric = f"health/{name}"
-        drawn += panels(methods, name, title, {title: (metric, Look(GREEN))}, watched=metric, **style)
+        drawn += panels(methods, name, title, {title: (metric, Look(GREEN))}, watched=metric, **given)
     trends = {
         f"Entropy of {x}": (f"health/{x}/entropy_trend", Look(c, d)) for x, c, d in (("A", A, "-"), ("B", B, "--"))
     }
-    style = {"share": False, "unit": "relative to the start", "kind": "raw", "watched": "health/A/entropy_trend"}
+    style: dict[str, Any] = {
+        "share": False,
+        "unit": "relative to the start",
+        "kind": "raw",
+        "watched": "health/A/entropy_trend",
+    }
     drawn += panels(methods, "entropy", "Entropy", trends, **style)
     notes = []
     for run in [run for m in methods for run in m.runs]:
@@ -149,7 +154,7 @@ def tokens(methods: Sequence[Method]) -> Section:
     head = ["method", *(label for label, _ in STAGES.values()), "of these the draft's text", "in all"]
     made = {"drafts": ("draft/length", Look(A)), "challenges": ("challenge/length", Look(B, "--"))}
     drawn = [figures.token_bars("tokens", f"Tokens of training a {unit}", rows, f"tokens a {unit}, mean over training")]
-    style = {"share": False, "unit": "tokens", "together": True}
+    style: dict[str, Any] = {"share": False, "unit": "tokens", "together": True}
     drawn += panels(methods, "completion_length", "Mean length of a completion", made, **style)
     caption = "What training generates and reads: a challenge's prompt holds the draft's summary, which costs prefill."
     tables = [Table(head, told, f"Tokens a {unit}, mean over training")] if told else []
