@@ -23,7 +23,7 @@ _UNSEEN = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f\u00ad\u061c\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb]"
 )
 _HALVES = re.compile("[\ud800-\udfff]")
-_WORDS = ("answers by",)
+_WORDS = ("answers by", "data")
 
 SCRIPT = """
 const bar = document.querySelector(".filter");
@@ -44,11 +44,11 @@ if (bar) {
 
 
 def visible(text: str) -> str:
-    """Control characters as their pictures, other unseen ones by number, halves of characters as what they are."""
+    """Control characters and others that are not seen by their numbers, halves of characters as what they are."""
 
     def sign(found: re.Match[str]) -> str:
         code = ord(found[0])
-        return chr(0x2400 + code) if code < 0x20 else "␡" if code == 0x7F else f"⟨U+{code:04X}⟩"
+        return f"⟨{code:02X}⟩"
 
     return _HALVES.sub("\ufffd", _UNSEEN.sub(sign, text.replace("\r\n", "\n")))
 

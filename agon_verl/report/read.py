@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 UNTRAINED = "base"
-_HELD_OUT = re.compile(r"val-core/(?P<source>.+)/(?P<way>\w+_to_\w+|\w+_alone)/acc/mean@\d+")
+_HELD_OUT = re.compile(r"val-core/(?P<source>.+?)(?:/(?P<way>\w+_to_\w+|\w+_alone))?/acc/mean@\d+")
 _SEED = re.compile(r"seed_(\d+)")
 
 Curve = dict[int, float]  # by step
@@ -51,7 +51,7 @@ class Metrics:
         found: dict[str, dict[str, str]] = {}
         for name in dict.fromkeys(name for step in sorted(self.by_step) for name in self.by_step[step]):
             if match := _HELD_OUT.fullmatch(name):
-                found.setdefault(match["source"], {})[match["way"]] = name
+                found.setdefault(match["source"], {})[match["way"] or "alone"] = name  # stock verl has one way
         return found
 
     @property

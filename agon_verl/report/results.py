@@ -5,13 +5,14 @@ from collections.abc import Mapping, Sequence
 from agon_verl.report import figures, table
 from agon_verl.report.picture import GREEN, GREY, A, B, Look, Picture, looks
 from agon_verl.report.read import UNTRAINED, Method, Run
-from agon_verl.report.section import Section, Table, number, percent
+from agon_verl.report.section import Section, Table, number, percent, signed
 from agon_verl.report.table import Answers
 
 Found = dict[str, dict[str, dict[str, Answers]]]  # by source, method and way
 
 _HEAD = ["method", "answers by", "pass@1 %", "95 % interval", "runs", "sd of seeds", "range of seeds"]
 _HEAD += ["final tokens", "generated", "prefilled"]
+_TESTED = ["method", "answers by", "difference, points", "95 % interval", "p, not corrected", "problems"]
 _MISSING = "None of these runs was evaluated: python -m agon_verl.evaluate RUN --data … --out RUN/eval."
 _TOKENS = "Tokens are means a problem: of the final stage, and generated and prefilled by all stages."
 _ONE_SEED = (
@@ -22,6 +23,7 @@ _SEEDS = (
     "pass@1 is the mean over seeds. Intervals are over problems and sampled answers, for these very runs; what another "
     f"run would give is in the spread over seeds (sd: standard deviation of a sample). {_TOKENS}"
 )
+_TESTS = "Tests take these runs as they are: a small p does not say that another seed would do the same."
 _POST_HOC = (
     "“Cascade” takes the direction that was chosen beforehand. “Post hoc” takes the one that was better on these very "
     "problems, as the paper does, which flatters it."
@@ -67,6 +69,7 @@ def results(methods: Sequence[Method], found: Found) -> Section:
         notes += [_SEEDS if most > 1 else _ONE_SEED]
         post_hoc = any(table.POST_HOC in ways for by_method in found.values() for ways in by_method.values())
         notes += [_POST_HOC] if post_hoc else []
+        notes += [_TESTS] if any(t.head == _TESTED for t in tables) else []
     notes += [f"{run.name} {run.state}: {run.error}" for run in runs if run.error]
     notes += [f"{run.name} did not keep the budget: {run.parity}" for run in runs if run.parity]
     caption = "Compare pass@1 by its interval, and read it beside the tokens that it took."
@@ -99,13 +102,14 @@ def _paired(by_method: Mapping[str, Mapping[str, Answers]], source: str) -> list
     for a in [a for a in shown(by_method) if a.way != table.POST_HOC and a is not reference]:
         if reference and (told := table.against(a, reference)):
             span = told.interval
-            around = f"{100 * span.low:+.1f} – {100 * span.high:+.1f}" if span else "–"
-            difference, p = f"{100 * told.difference:+.1f}", f"{told.p:.2g}"
+            around = f"{signed(span.low)} to {signed(span.high)}" if span else "–"
+            difference, p = signed(told.difference), f"{told.p:.2g}"
             rows.append([named(a.method), a.label, difference, around, p, str(told.problems)])
     if not reference or not rows:
         return []
-    head = ["method", "answers by", "difference, points", "95 % interval", "p, not corrected", "problems"]
-    return [Table(head, rows, f"{source}: against {named(reference.method)}, {reference.label}, on the same problems")]
+    return [
+        Table(_TESTED, rows, f"{source}: against {named(reference.method)}, {reference.label}, on the same problems")
+    ]
 
 
 def _cells(methods: Sequence[Method]) -> Table:

@@ -12,7 +12,7 @@ from agon_verl.report.figures import STAGES, Line
 from agon_verl.report.pairs import Reading
 from agon_verl.report.picture import GREEN, RED, A, B, Look, Picture, looks
 from agon_verl.report.read import Method
-from agon_verl.report.section import Section, Table, number
+from agon_verl.report.section import Section, Table, number, percent, signed
 
 _WAYS = {
     "A_to_B": Look(A, "-", "o"),
@@ -54,19 +54,38 @@ def accuracy(methods: Sequence[Method]) -> Section:
         for source, ways in run.metrics.validations().items():
             sources.setdefault(source, {}).update(ways)
     drawn: list[Picture | None] = []
+    rows = []
     for i, (source, ways) in enumerate(sources.items()):
-        for part, title in (("_to_", "cascade"), ("_alone", "one adapter alone")):
-            found = {
-                way.replace("_to_", " → ").replace("_", " "): (metric, _WAYS.get(way, Look(GREEN)))
-                for way, metric in ways.items()
-                if part in way
-            }
+        for part, title in (("_to_", "cascade"), ("alone", "one adapter alone")):
+            found = {_said(w): (metric, _WAYS.get(w, Look(GREEN))) for w, metric in ways.items() if part in w}
+            rows += [row for m in methods for way, (name, _) in found.items() if (row := _change(m, source, way, name))]
             style: dict[str, Any] = {"unit": "held-out accuracy", "kind": "points", "together": True}
             drawn += panels(methods, f"held_out_{part.strip('_')}_{i}", f"{source}: {title}", found, **style)
     caption = "Look whether the cascade ends above one adapter alone, and whether either has stopped rising"
     caption += "; a line is the mean over directions or adapters, and over seeds." if len(methods) > 1 else "."
     missing = "These runs logged no validation (trainer.test_freq, trainer.val_before_train)."
-    return Section("accuracy", "Accuracy over training", caption, missing, drawn)
+    head = ["method", "answers by", "data", "runs", "first %", "last %", "change, points", "steps"]
+    tables = [Table(head, rows, "First and last validation", folded=len(methods) > 1)] if rows else []
+    notes = [
+        "Metrics do not say how many problems a validation had, so there are no intervals here; means are over runs."
+    ]
+    return Section("accuracy", "Accuracy over training", caption, missing, drawn, tables, notes)
+
+
+def _said(way: str) -> str:
+    return way.replace("_to_", " → ").replace("_", " ")
+
+
+def _change(method: Method, source: str, way: str, metric: str) -> list[str] | None:
+    """Of the runs that validated more than once."""
+    curves = [run.metrics.curve(metric) for run in method.runs]
+    ends = [(values[0], values[-1]) for _, values in curves if len(values) > 1]
+    if not ends:
+        return None
+    first, last = (sum(side) / len(ends) for side in zip(*ends, strict=True))
+    steps = sorted({f"{steps[0]} to {steps[-1]}" for steps, _ in curves if len(steps) > 1})
+    shares = [percent(first), percent(last), signed(last - first)]
+    return [method.name, way, source, str(len(ends)), *shares, ", ".join(steps)]
 
 
 def exchange(methods: Sequence[Method]) -> Section:
