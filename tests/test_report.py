@@ -97,6 +97,13 @@ def test_one_player_has_no_direction() -> None:
     assert [a.way for a in table.main_ways("grpo", found)] == ["A", "A_to_A"]
 
 
+def test_who_never_reads_is_judged_alone() -> None:
+    given = results({"A": 1.0, "B": 0.0, "A_to_B": 1.0, "B_to_A": 1.0}, random.Random(0), 10)
+    (found,) = table.main_ways("hidden", table.answers(method("hidden", given), SOURCE))
+    assert (found.way, found.spread.runs, found.spread.mean) == (table.EITHER, 1, 0.5)
+    assert found.rows["p0"] == [1, 0]
+
+
 def test_a_difference_is_on_the_same_problems() -> None:
     first = table.answers(method("adv", outcomes([1, 1, 1, 0], [0] * 4)), SOURCE)[table.CASCADE]
     second = table.answers(method("coop", outcomes([0, 1, 0], [0] * 3)), SOURCE)[table.CASCADE]

@@ -145,6 +145,7 @@ def _run(folder: Path, name: str, cell: Mapping[str, Any], notes: list[str]) -> 
     if results is not None and not ("sets" in results and "direction" in results):
         notes.append(f"{name}: its results.json is not an evaluation's, and is left out")
         results = None
+    results = results if cell.get("state", "evaluated") == "evaluated" else None  # else of a cell as it was before
     metrics = read_metrics(folder / "metrics.jsonl")
     pairs = tuple(sorted((folder / "pairs").glob("*.jsonl"), key=_number))
     seen = "evaluated" if results else "trained" if metrics.by_step or pairs else "missing"

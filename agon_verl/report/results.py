@@ -131,7 +131,7 @@ def lengths(methods: Sequence[Method], found: Found) -> Section:
     colours = looks([m.name for m in methods])
     for i, (source, by_method) in enumerate(found.items()):
         several = len(by_method) > 1
-        hidden = (table.POST_HOC,) if several else (table.CASCADE, table.POST_HOC)
+        hidden = (table.POST_HOC,) if several else (table.CASCADE, table.POST_HOC, table.EITHER)
         for of, stages in (("length", "final stage"), ("generated", "all stages")):
             points = []
             for a in [a for a in shown(by_method) if a.way not in hidden]:

@@ -2,6 +2,9 @@
 
 A problem's samples of all seeds are one row, so that an interval is over problems: it covers their choice and the
 sampling of answers, for these very runs. What another training run would have given is in the spread over seeds.
+
+Which way speaks for a method is fixed beforehand: the cascade where a rival's draft is read, the adapters alone where
+nothing is read, and for one player what that one has.
 """
 
 from collections import Counter
@@ -12,7 +15,7 @@ from typing import Any
 from agon_verl.evaluate import statistics
 from agon_verl.report.read import UNTRAINED, Method
 
-CASCADE, POST_HOC = "cascade", "cascade, post hoc"
+CASCADE, POST_HOC, EITHER = "cascade", "cascade, post hoc", "A or B alone, mean"
 MODES = {
     "A_to_B": "A → B",
     "B_to_A": "B → A",
@@ -23,7 +26,14 @@ MODES = {
     "base": "zero-shot",
     "moa": "Mixture-of-Agents",
 }
-_ONE_PLAYER = {"grpo": ("A", "A_to_A"), "self_refine": ("A_to_A", "A")}  # A alone is trained
+_MAIN = {
+    "grpo": ("A", "A_to_A"),
+    "self_refine": ("A_to_A",),
+    "shared_hidden": (EITHER,),
+    "hidden": (EITHER,),
+    UNTRAINED: ("base", "moa"),
+}
+_ONE_PLAYER = ("grpo", "self_refine")  # what B does there was not trained
 _REFERENCES = (("grpo", "A"), (UNTRAINED, "base"))
 
 
@@ -52,30 +62,33 @@ def sources(methods: Sequence[Method]) -> list[str]:
 
 
 def answers(method: Method, source: str) -> dict[str, Answers]:
-    """By way: the cascade by either choice of its direction, and every mode that was played."""
-    found: dict[str, list[tuple[str, Mapping[str, Any]]]] = {}
+    """By way: the cascade by either choice of its direction, both adapters alone, and every mode that was played."""
+    found: dict[str, list[tuple[Sequence[str], Mapping[str, Any]]]] = {}
     for results in method.evaluations:
         told = results["sets"].get(source) or {}
-        modes: Mapping[str, Any] = told.get("modes") or {}
-        chosen = {} if method.name in _ONE_PLAYER else {CASCADE: results["direction"].get("chosen")}
-        chosen |= {} if method.name in _ONE_PLAYER else {POST_HOC: told.get("post_hoc")}
-        for way, mode in (chosen | {mode: mode for mode in modes}).items():
-            if mode in modes and told["outcomes"].get(mode):
-                found.setdefault(way, []).append((mode, told))
+        played = [mode for mode in told.get("modes") or {} if told["outcomes"].get(mode)]
+        ways: dict[str, tuple[str, ...]] = {}
+        if method.name not in _ONE_PLAYER:
+            chosen, better = results["direction"].get("chosen") or "", told.get("post_hoc") or ""
+            ways = {CASCADE: (chosen,), POST_HOC: (better,), EITHER: ("A", "B")}
+        for way, modes in {**ways, **{mode: (mode,) for mode in played}}.items():
+            if all(mode in played for mode in modes):
+                found.setdefault(way, []).append((modes, told))
     return {way: _answers(method.name, way, given) for way, given in found.items()}
 
 
-def _answers(method: str, way: str, given: Sequence[tuple[str, Mapping[str, Any]]]) -> Answers:
+def _answers(method: str, way: str, given: Sequence[tuple[Sequence[str], Mapping[str, Any]]]) -> Answers:
     rows: dict[str, list[int]] = {}
     shares = []
-    for mode, told in given:
-        outcomes = told["outcomes"][mode]
-        shares.append(sum(sum(row) / len(row) for row in outcomes.values()) / len(outcomes))
-        for problem, row in outcomes.items():
+    for modes, told in given:
+        outcomes = [told["outcomes"][mode] for mode in modes]
+        each = [sum(sum(row) / len(row) for row in by.values()) / len(by) for by in outcomes]
+        shares.append(sum(each) / len(each))
+        for problem, row in [item for by in outcomes for item in by.items()]:
             rows.setdefault(problem, []).extend(row)
-    summaries = [told["modes"][mode] for mode, told in given]
+    summaries = [told["modes"][mode] for modes, told in given for mode in modes]
     costs = [summary.get("ledger", {}).get("per_pass", {}) for summary in summaries]
-    played = Counter(mode for mode, _ in given)
+    played = Counter(mode for modes, _ in given for mode in modes)
     return Answers(
         method,
         way,
@@ -91,10 +104,8 @@ def _answers(method: str, way: str, given: Sequence[tuple[str, Mapping[str, Any]
 
 
 def main_ways(method: str, found: Mapping[str, Answers]) -> list[Answers]:
-    """What the main table shows of a method: its cascade, or for one player and the untrained, what they have."""
-    wanted = _ONE_PLAYER.get(method, (CASCADE, POST_HOC))
-    ways = [found[way] for way in wanted if way in found]
-    return ways or [given for way, given in found.items() if method != UNTRAINED or way in ("base", "moa")]
+    """What the main table shows of a method; everything, where it was not evaluated in the way that speaks for it."""
+    return [found[way] for way in _MAIN.get(method, (CASCADE, POST_HOC)) if way in found] or list(found.values())
 
 
 def reference(found: Mapping[str, Mapping[str, Answers]]) -> Answers | None:
