@@ -236,6 +236,7 @@ def test_hostile_texts(made: Path, tmp_path: Path) -> None:
     for text in (html, markdown):
         assert not re.search("[\x00-\x08\x0b-\x1f\u202e\u2066\ud800-\udfff]", text)
     outside = re.sub(r"^(`{3,})text\n.*?^\1$", "", markdown, flags=re.S | re.M)  # a fence ends at one as long
+    outside = re.sub(r"^(<details><summary>.*</summary>|</details>)$", "", outside, flags=re.M)
     assert "<" not in re.sub(r"\\<", "", outside) and "](javascript" not in outside
 
 
@@ -310,6 +311,12 @@ def test_a_matrix_without_its_file_and_with_broken_ones(tmp_path: Path) -> None:
     html, _ = report(folder, out=tmp_path / "out")
     assert "m/matrix.json cannot be read" in html and "eval/results.json cannot be read" in html
     assert "its results.json is not an evaluation&#39;s" in html
+
+
+def test_a_method_without_results_is_in_the_table(tmp_path: Path) -> None:
+    folder = write_matrix(tmp_path / "m", ("grpo", "adv"), seeds=1, **SMALL)  # the last cell is one that failed
+    _, markdown = report(folder, out=tmp_path / "out", options=("--pairs", "0"))
+    assert "| adv | – | – | – | ✗ 0 of 1 |" in markdown and "Pairs to read" not in markdown
 
 
 def test_steps_are_in_order_of_their_numbers(matrix: Path) -> None:

@@ -5,24 +5,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from agon_verl.report.read import UNTRAINED, Method, ReportError, find
-
-
-def facts(methods: Sequence[Method], notes: Sequence[str]) -> list[str]:
-    from agon_verl.report.page import facts_of
-
-    trained = [m for m in methods if m.name != UNTRAINED] or methods
-    runs = [run for m in trained for run in m.runs]
-    seeds = sorted({run.seed for run in runs if run.seed is not None})
-    steps = sorted({run.metrics.last_step for run in runs if run.metrics.by_step})
-    said = f"{len(runs)} run{'s' if len(runs) != 1 else ''}"
-    said += f" of {len(trained)} methods" if len(trained) > 1 else ""
-    said += f", seed{'s' if len(seeds) > 1 else ''} {', '.join(map(str, seeds))}" if seeds else ""
-    said += f"; {' to '.join(map(str, sorted({steps[0], steps[-1]})))} training steps" if steps else ""
-    failed = [run.name for run in runs if run.state in ("failed", "missing")]
-    lines = [f"{said}.", *(f"Failed or missing: {', '.join(failed)}." for _ in failed[:1])]
-    evaluations = dict.fromkeys(facts_of(results) for m in methods for results in m.evaluations)
-    return [*lines, *(f"Evaluated with {told}." for told in evaluations), *notes]
+from agon_verl.report.read import ReportError, find
 
 
 def main(given: Sequence[str] | None = None) -> int:
@@ -41,7 +24,7 @@ def main(given: Sequence[str] | None = None) -> int:
         from agon_verl.report.pairs import read_pairs
 
         readings = {
-            m.name: read_pairs(m.name, {run.name: run.pairs for run in m.runs}, max(0, asked.pairs))
+            m.name: read_pairs(m.name, {run.name: run.pairs for run in m.runs}, asked.pairs)
             for m in methods
             if any(run.pairs for run in m.runs)
         }
@@ -54,10 +37,10 @@ def main(given: Sequence[str] | None = None) -> int:
             training.health(methods),
             training.ladder(readings),
             training.tokens(methods),
-            training.reading(readings),
+            *([training.reading(readings)] if asked.pairs > 0 else []),
         ]
         title = asked.title or f"Agon: {', '.join(folder.resolve().name for folder in asked.folders)}"
-        said = facts(methods, notes)
+        said = [*results.facts(methods), *notes]
         (asked.out / "figures").mkdir(parents=True, exist_ok=True)
         for picture in [picture for section in told for picture in section.drawn]:
             (asked.out / "figures" / f"{picture.name}.svg").write_text(picture.as_file(), encoding="utf-8")

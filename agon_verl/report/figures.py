@@ -4,7 +4,6 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from math import ceil
-from typing import Any
 
 from matplotlib.axes import Axes
 from matplotlib.ticker import EngFormatter, MaxNLocator, PercentFormatter
@@ -50,26 +49,14 @@ def over_training(
                 for curve in each:
                     ax.plot(list(curve), list(curve.values()), color=line.look.colour, alpha=0.4, linewidth=0.8)
             values = trailing(list(mean.values())) if kind == "smooth" else list(mean.values())
-            marker: dict[str, Any] = {"marker": line.look.marker, "markersize": 4} if kind == "points" else {}
-            style: dict[str, Any] = {
-                "color": line.look.colour,
-                "linestyle": line.look.dashes,
-                "linewidth": 1.8,
-                **marker,
-            }
-            ax.plot(list(mean), values, label=plain(line.label), **style)
+            (drawn,) = ax.plot(list(mean), values, color=line.look.colour, linewidth=1.8, label=plain(line.label))
+            drawn.set(linestyle=line.look.dashes, marker=line.look.marker if kind == "points" else "", markersize=4)
         low, high = ax.get_ylim()
         limits = _limits(watched)
         for limit, word in limits:
             ax.axhline(limit, color=RED, linewidth=1, linestyle=(0, (2, 2)))
-            where: dict[str, Any] = {
-                "va": "bottom",
-                "ha": "right",
-                "fontsize": 7.5,
-                "color": RED,
-                "transform": ax.get_yaxis_transform(),
-            }
-            ax.text(0.995, limit, f"alarm {word} {limit:g}".replace("-", "−"), **where)
+            told = ax.text(0.995, limit, f"alarm {word} {limit:g}".replace("-", "−"), va="bottom", ha="right")
+            told.set(fontsize=7.5, color=RED, transform=ax.get_yaxis_transform())
         low, high = min(0.0, low, *(limit for limit, _ in limits)), max(0.0, high, *(limit for limit, _ in limits))
         if low < 0:
             ax.axhline(0, color=INK, linewidth=0.8)
@@ -79,10 +66,9 @@ def over_training(
             ax.yaxis.set_major_formatter(PercentFormatter(1.0))
         _steps(ax, unit)
 
-    beyond = " ".join(watch.means for watch in WATCHES if watched in watch.metrics)
-    return picture(
-        name, title, draw, 2.7 + 0.16 * ceil(len(lines) / 3), f"Beyond the limit: {beyond}" if beyond else ""
-    )
+    means = " ".join(watch.means for watch in WATCHES if watched in watch.metrics)
+    height = 2.7 + 0.16 * ceil(len(lines) / 3)
+    return picture(name, title, draw, height, f"Beyond the limit: {means}" if means else "")
 
 
 def _steps(ax: Axes, unit: str) -> None:
@@ -137,14 +123,9 @@ def against_tokens(name: str, title: str, points: Sequence[Point], unit: str) ->
         for label in labels:  # a label once, with the filled point where there is one
             for i, p in enumerate(sorted((p for p in points if p.label == label), key=lambda p: not p.filled)):
                 bars = ([max(0.0, p.y - p.low)], [max(0.0, p.high - p.y)])
-                look: dict[str, Any] = {
-                    "color": p.look.colour,
-                    "marker": p.look.marker,
-                    "linestyle": "none",
-                    "elinewidth": 1,
-                }
-                fill: dict[str, Any] = {} if p.filled else {"markerfacecolor": "none"}
-                ax.errorbar([p.x], [p.y], bars, label=None if i else plain(label), **look, **fill)
+                fmt, fill = p.look.marker, p.look.colour if p.filled else "none"
+                named = None if i else plain(label)
+                ax.errorbar([p.x], [p.y], bars, fmt=fmt, color=p.look.colour, mfc=fill, elinewidth=1, label=named)
                 if len(p.seeds) > 1:
                     ax.plot([p.x] * len(p.seeds), p.seeds, "_", color=p.look.colour, markersize=8)
         ax.margins(x=0.12, y=0.08)

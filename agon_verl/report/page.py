@@ -8,7 +8,7 @@ in fences longer than any in it. What cannot be seen, or turns the direction of 
 import base64
 import hashlib
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -109,7 +109,8 @@ def _table(given: Table) -> str:
         "| " + " | ".join(cell if i == 1 else _md(cell) for cell in row) + " |"
         for i, row in enumerate([*lines, *given.rows])
     )
-    return f"### {_md(given.title)}\n\n{text}" if given.title else text
+    title = _md(given.title)
+    return f"<details><summary>{title}</summary>\n\n{text}\n\n</details>" if given.folded else f"### {title}\n\n{text}"
 
 
 def _first_of_each(cards: Sequence[Card]) -> list[Card]:
@@ -144,12 +145,3 @@ def _fence(text: str) -> str:
     text = visible(text)
     ticks = "`" * max(3, 1 + max(map(len, re.findall("`+", text)), default=0))
     return f"{ticks}text\n{text}\n{ticks}"
-
-
-def facts_of(told: Mapping[str, Any]) -> str:
-    """What an evaluation was done with."""
-    sampling = told["settings"]["sampling"]
-    temperature = sampling["temperature"]
-    decoding = f"temperature {temperature:g}, top-p {sampling['top_p']:g}" if temperature else "greedy decoding"
-    samples = f"{told['samples']} sample{'s' if told['samples'] > 1 else ''} a problem"
-    return f"{samples}, {decoding}, at most {sampling['max_tokens']:,} tokens a stage"

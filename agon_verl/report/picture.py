@@ -73,7 +73,8 @@ class Picture:
     caption: str
 
     def inline(self) -> str:
-        return self.svg.replace(INK, "currentColor").replace(_GRID, "var(--grid)")
+        fluid = re.sub(r' (?:width|height)="[\d.]+pt"', "", self.svg, count=2)
+        return fluid.replace(INK, "currentColor").replace(_GRID, "var(--grid)")
 
     def as_file(self) -> str:
         paper = '<rect width="100%" height="100%" fill="#ffffff"/>'
@@ -103,8 +104,7 @@ def _slim(svg: str) -> str:
     svg = svg[svg.index("<svg") :].strip()
     svg = re.sub(r"<(metadata)>.*?</\1>\s*|<defs>\s*<style.*?</style>\s*</defs>\s*", "", svg, flags=re.S)
     svg = svg.replace("<svg ", '<svg stroke-linejoin="round" ', 1)  # in place of a style that would be the page's
-    svg = re.sub(r' id="(?![mp][0-9a-f]{10}\b|[A-Z]\w*-)[^"]*"', "", svg)
-    svg = re.sub(r' (?:width|height)="[\d.]+pt"', "", svg, count=2)
+    svg = re.sub(r' id="(?![mp][0-9a-f]{10}\b)[^"]*"', "", svg)
     return re.sub(r' d="[^"]*"', lambda d: re.sub(r"\d+\.\d{2,}", lambda n: f"{float(n[0]):.1f}", d[0]), svg)
 
 

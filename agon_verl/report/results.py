@@ -1,6 +1,7 @@
 """What evaluations say: the main table, who beats the reference, and accuracy against length."""
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 from agon_verl.report import figures, table
 from agon_verl.report.picture import GREEN, GREY, A, B, Look, Picture, looks
@@ -40,6 +41,32 @@ _LOOKS = {
 }
 
 
+def facts(methods: Sequence[Method]) -> list[str]:
+    """What is reported on: runs, seeds and steps, and how they were evaluated."""
+    trained = [m for m in methods if m.name != UNTRAINED] or methods
+    runs = [run for m in trained for run in m.runs]
+    seeds = sorted({run.seed for run in runs if run.seed is not None})
+    steps = sorted({run.metrics.last_step for run in runs if run.metrics.by_step})
+    said = f"{len(runs)} run{'s' if len(runs) > 1 else ''}"
+    said += f" of {len(trained)} methods" if len(trained) > 1 else ""
+    said += f", seed{'s' if len(seeds) > 1 else ''} {', '.join(map(str, seeds))}" if seeds else ""
+    said += f"; {' to '.join(map(str, dict.fromkeys((steps[0], steps[-1]))))} training steps" if steps else ""
+    failed = [run.name for run in runs if run.state in ("failed", "missing")]
+    lines = [f"{said}.", f"Failed or missing: {', '.join(failed)}."]
+    settings = dict.fromkeys(_settings(results) for m in methods for results in m.evaluations)
+    return [*lines[: 2 if failed else 1], *(f"Evaluated with {told}." for told in settings if told)]
+
+
+def _settings(told: Mapping[str, Any]) -> str:
+    sampling, samples = (told.get("settings") or {}).get("sampling") or {}, told.get("samples", 1)
+    if not sampling:
+        return ""
+    temperature = sampling["temperature"]
+    decoding = f"temperature {temperature:g}, top-p {sampling['top_p']:g}" if temperature else "greedy decoding"
+    of = f"{samples} sample{'s' if samples > 1 else ''} a problem"
+    return f"{of}, {decoding}, at most {sampling['max_tokens']:,} tokens a stage"
+
+
 def evaluated(methods: Sequence[Method]) -> Found:
     return {s: {m.name: f for m in methods if (f := table.answers(m, s))} for s in table.sources(methods)}
 
@@ -57,7 +84,10 @@ def results(methods: Sequence[Method], found: Found) -> Section:
     for source, by_method in found.items():
         rows = shown(by_method)
         n = max(len(answers.rows) for answers in rows)
-        tables.append(Table(_HEAD, [_row(a, expected[a.method]) for a in rows], f"{source}: {n} problems"))
+        gone = [m.name for m in methods if m.name not in by_method and any(run.seed is not None for run in m.runs)]
+        told = [_row(a, expected[a.method]) for a in rows]
+        told += [[m, "–", "–", "–", f"✗ 0 of {expected[m]}", *["–"] * (len(_HEAD) - 5)] for m in gone]
+        tables.append(Table(_HEAD, told, f"{source}: {n} problems"))
         if len(by_method) > 1:
             every = [_row(a, expected[a.method]) for ways in by_method.values() for a in ways.values()]
             tables += [*_paired(by_method, source), Table(_HEAD, every, f"{source}: every way of answering", True)]

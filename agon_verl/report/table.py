@@ -66,7 +66,7 @@ def answers(method: Method, source: str) -> dict[str, Answers]:
     found: dict[str, list[tuple[Sequence[str], Mapping[str, Any]]]] = {}
     for results in method.evaluations:
         told = results["sets"].get(source) or {}
-        played = [mode for mode in told.get("modes") or {} if told["outcomes"].get(mode)]
+        played = [mode for mode in told.get("modes") or {} if (told.get("outcomes") or {}).get(mode)]
         ways: dict[str, tuple[str, ...]] = {}
         if method.name not in _ONE_PLAYER:
             chosen, better = results["direction"].get("chosen") or "", told.get("post_hoc") or ""
