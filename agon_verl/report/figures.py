@@ -67,8 +67,7 @@ def over_training(
         _steps(ax, unit)
 
     means = " ".join(watch.means for watch in WATCHES if watched in watch.metrics)
-    height = 2.7 + 0.16 * ceil(len(lines) / 3)
-    return picture(name, title, draw, height, f"Beyond the limit: {means}" if means else "")
+    return picture(name, title, draw, 2.6, f"Beyond the limit: {means}" if means else "")
 
 
 def _steps(ax: Axes, unit: str) -> None:
@@ -136,7 +135,7 @@ def against_tokens(name: str, title: str, points: Sequence[Point], unit: str) ->
         ax.set_ylabel("pass@1")
         ax.set_xlabel(unit)
 
-    return picture(name, title, draw, 2.9 + 0.17 * ceil(len(labels) / 3))
+    return picture(name, title, draw, 2.8)
 
 
 def ladder(name: str, title: str, counts: Mapping[int, Counter[float]]) -> Picture | None:
@@ -162,7 +161,7 @@ def ladder(name: str, title: str, counts: Mapping[int, Counter[float]]) -> Pictu
         ax.yaxis.set_major_formatter(PercentFormatter(1.0))
         _steps(ax, "share of challenges")
 
-    return picture(name, title, draw, 2.6)
+    return picture(name, title, draw, 2.4)
 
 
 def _named(counts: Counter[float]) -> Counter[float]:
@@ -200,4 +199,4 @@ def token_bars(name: str, title: str, rows: Mapping[str, Mapping[str, float]], u
         ax.xaxis.set_major_locator(MaxNLocator(5))
         ax.set_xlabel(unit)
 
-    return picture(name, title, draw, 1.7 + 0.24 * len(rows))
+    return picture(name, title, draw, 1.3 + 0.24 * len(rows))

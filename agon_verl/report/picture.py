@@ -9,6 +9,7 @@ import io
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from math import ceil
 from typing import Any
 
 import matplotlib
@@ -83,6 +84,7 @@ class Picture:
 
 
 def picture(name: str, title: str, draw: Callable[[Axes], None], height: float, caption: str = "") -> Picture:
+    """One panel; `height` in inches, without the legend below it."""
     with plt.rc_context({**_STYLE, "svg.hashsalt": name}):
         figure, ax = plt.subplots(figsize=(4.5, height), layout="constrained")
         try:
@@ -90,7 +92,9 @@ def picture(name: str, title: str, draw: Callable[[Axes], None], height: float, 
             draw(ax)
             handles, labels = ax.get_legend_handles_labels()
             if len(labels) > 1:
-                columns = len(labels) if max(map(len, labels)) <= 3 else min(3, len(labels))
+                longest = max(map(len, labels))
+                columns = next(n for n, fits in ((len(labels), 3), (3, 14), (2, 24), (1, 99)) if longest <= fits)
+                figure.set_figheight(height + 0.17 * ceil(len(labels) / columns))
                 figure.legend(handles, labels, loc="outside lower center", ncols=columns, handlelength=2.6)
             out = io.StringIO()
             figure.savefig(out, format="svg", transparent=True, metadata={"Date": None, "Creator": None})
