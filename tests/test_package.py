@@ -40,7 +40,7 @@ def shipped_files() -> set[str]:
         str(path.relative_to(ROOT))
         for package in PACKAGES
         for path in (ROOT / package).rglob("*")
-        if path.suffix in {".py", ".yaml"}
+        if path.suffix in {".py", ".yaml", ".jinja"}
     }
 
 
