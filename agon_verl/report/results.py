@@ -3,10 +3,11 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from agon_verl.evaluate.table import number, percent
 from agon_verl.report import figures, table
 from agon_verl.report.picture import GREEN, GREY, A, B, Look, Picture, looks
 from agon_verl.report.read import UNTRAINED, Method, Run
-from agon_verl.report.section import Section, Table, number, percent, signed
+from agon_verl.report.section import Section, Table, signed
 from agon_verl.report.table import Answers
 
 Found = dict[str, dict[str, dict[str, Answers]]]  # by source, method and way

@@ -37,13 +37,5 @@ class Section:
         return not (self.drawn or self.tables or self.cards)
 
 
-def percent(value: float | None) -> str:
-    return "–" if value is None else f"{100 * value:.1f}"
-
-
 def signed(value: float) -> str:
     return f"{100 * value:+.1f}".replace("-", "−")
-
-
-def number(value: float | None) -> str:
-    return "–" if value is None else f"{value:,.0f}"

@@ -3,8 +3,7 @@
 A problem's samples of all seeds are one row, so that an interval is over problems: it covers their choice and the
 sampling of answers, for these very runs. What another training run would have given is in the spread over seeds.
 
-Which way speaks for a method is fixed beforehand: the cascade where a rival's draft is read, the adapters alone where
-nothing is read, and for one player what that one has.
+Which way speaks for a method is fixed beforehand, by the matrix.
 """
 
 from collections import Counter
@@ -13,9 +12,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from agon_verl.evaluate import statistics
+from agon_verl.evaluate.compare import CASCADE, POST_HOC
+from agon_verl.matrix import rows as matrix
 from agon_verl.report.read import UNTRAINED, Method
 
-CASCADE, POST_HOC, EITHER = "cascade", "cascade, post hoc", "A or B alone, mean"
+EITHER = "A or B alone, mean"
 MODES = {
     "A_to_B": "A → B",
     "B_to_A": "B → A",
@@ -26,14 +27,6 @@ MODES = {
     "base": "zero-shot",
     "moa": "Mixture-of-Agents",
 }
-_MAIN = {
-    "grpo": ("A", "A_to_A"),
-    "self_refine": ("A_to_A",),
-    "shared_hidden": (EITHER,),
-    "hidden": (EITHER,),
-    UNTRAINED: ("base", "moa"),
-}
-_ONE_PLAYER = ("grpo", "self_refine")  # what B does there was not trained
 _REFERENCES = (("grpo", "A"), (UNTRAINED, "base"))
 
 
@@ -68,7 +61,7 @@ def answers(method: Method, source: str) -> dict[str, Answers]:
         told = results["sets"].get(source) or {}
         played = [mode for mode in told.get("modes") or {} if (told.get("outcomes") or {}).get(mode)]
         ways: dict[str, tuple[str, ...]] = {}
-        if method.name not in _ONE_PLAYER:
+        if method.name not in matrix.MODES:  # else there is no pair
             chosen, better = results["direction"].get("chosen") or "", told.get("post_hoc") or ""
             ways = {CASCADE: (chosen,), POST_HOC: (better,), EITHER: ("A", "B")}
         for way, modes in {**ways, **{mode: (mode,) for mode in played}}.items():
@@ -105,7 +98,8 @@ def _answers(method: str, way: str, given: Sequence[tuple[Sequence[str], Mapping
 
 def main_ways(method: str, found: Mapping[str, Answers]) -> list[Answers]:
     """What the main table shows of a method; everything, where it was not evaluated in the way that speaks for it."""
-    return [found[way] for way in _MAIN.get(method, (CASCADE, POST_HOC)) if way in found] or list(found.values())
+    ways = [modes[0] if len(modes) == 1 else EITHER for _, modes in matrix.rows(method)]
+    return [found[way] for way in ways if way in found] or list(found.values())
 
 
 def reference(found: Mapping[str, Mapping[str, Answers]]) -> Answers | None:

@@ -7,12 +7,13 @@ together (both directions of a cascade, say) are averaged: nothing is picked.
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from agon_verl.evaluate.table import number, percent
 from agon_verl.report import figures
 from agon_verl.report.figures import STAGES, Line
 from agon_verl.report.pairs import Reading
 from agon_verl.report.picture import GREEN, RED, A, B, Look, Picture, looks
 from agon_verl.report.read import Method
-from agon_verl.report.section import Section, Table, number, percent, signed
+from agon_verl.report.section import Section, Table, signed
 
 _WAYS = {
     "A_to_B": Look(A, "-", "o"),
