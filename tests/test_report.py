@@ -123,7 +123,8 @@ def test_the_main_table(made: Path) -> None:
 
 def test_one_seed_is_said_to_be_one(matrix: Path, tmp_path: Path) -> None:
     html, _ = report(matrix / "adv/seed_0/eval", out=tmp_path / "out")
-    assert "One seed a method" in html and "mean over seeds" not in html
+    assert "One seed a method" in html and "mean over seeds" not in html and "sd of seeds" not in html
+    assert "the direction was chosen by the run&#39;s own validation" in html
 
 
 # Pairs

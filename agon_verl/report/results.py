@@ -1,6 +1,7 @@
 """What evaluations say: the main table, who beats the reference, and accuracy against length."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from agon_verl.evaluate.table import number, percent
@@ -88,7 +89,7 @@ def results(methods: Sequence[Method], found: Found) -> Section:
         gone = [m.name for m in methods if m.name not in by_method and any(run.seed is not None for run in m.runs)]
         told = [_row(a, expected[a.method]) for a in rows]
         told += [[m, "–", "–", "–", f"✗ 0 of {expected[m]}", *["–"] * (len(_HEAD) - 5)] for m in gone]
-        tables.append(Table(_HEAD, told, f"{source}: {n} problems"))
+        tables.append(_without_blanks(Table(_HEAD, told, f"{source}: {n} problems")))
         if len(by_method) > 1:
             every = [_row(a, expected[a.method]) for ways in by_method.values() for a in ways.values()]
             tables += [*_paired(by_method, source), Table(_HEAD, every, f"{source}: every way of answering", True)]
@@ -101,10 +102,21 @@ def results(methods: Sequence[Method], found: Found) -> Section:
         post_hoc = any(table.POST_HOC in ways for by_method in found.values() for ways in by_method.values())
         notes += [_POST_HOC] if post_hoc else []
         notes += [_TESTS] if any(t.head == _TESTED for t in tables) else []
+    if len(methods) == 1:
+        whys = [(run.name, run.results["direction"]) for run in runs if run.results]
+        notes += [
+            f"{name}: the direction was chosen {d['why']}." for name, d in whys if d.get("chosen") and d.get("why")
+        ]
     notes += [f"{run.name} {run.state}: {run.error}" for run in runs if run.error]
     notes += [f"{run.name} did not keep the budget: {run.parity}" for run in runs if run.parity]
     caption = "Compare pass@1 by its interval, and read it beside the tokens that it took."
     return Section("results", "Results", caption, _MISSING, tables=tables, notes=notes)
+
+
+def _without_blanks(given: Table) -> Table:
+    """With one seed there is no spread to show."""
+    kept = [i for i in range(len(given.head)) if any(row[i] != "–" for row in given.rows)]
+    return replace(given, head=[given.head[i] for i in kept], rows=[[row[i] for i in kept] for row in given.rows])
 
 
 def _row(a: Answers, expected: int) -> list[str]:
