@@ -314,6 +314,14 @@ def test_a_matrix_without_its_file_and_with_broken_ones(tmp_path: Path) -> None:
     assert "its results.json is not an evaluation&#39;s" in html
 
 
+def test_an_evaluation_that_judged_nothing(tmp_path: Path) -> None:
+    told = results({"A_to_B": 0.5, "B_to_A": 0.5}, random.Random(0), 5)
+    told["sets"][SOURCE] |= {"outcomes": {"A_to_B": {}, "B_to_A": {}}, "post_hoc": None}
+    write(tmp_path / "adv/seed_0/eval/results.json", json.dumps(told))
+    html, _ = report(tmp_path, out=tmp_path / "out")
+    assert "None of these runs was evaluated" in html and "✓ evaluated" in html
+
+
 def test_a_method_without_results_is_in_the_table(tmp_path: Path) -> None:
     folder = write_matrix(tmp_path / "m", ("grpo", "adv"), seeds=1, **SMALL)  # the last cell is one that failed
     _, markdown = report(folder, out=tmp_path / "out", options=("--pairs", "0"))

@@ -52,7 +52,11 @@ def facts(methods: Sequence[Method]) -> list[str]:
     said = f"{len(runs)} run{'s' if len(runs) > 1 else ''}"
     said += f" of {len(trained)} methods" if len(trained) > 1 else ""
     said += f", seed{'s' if len(seeds) > 1 else ''} {', '.join(map(str, seeds))}" if seeds else ""
-    said += f"; {' to '.join(map(str, dict.fromkeys((steps[0], steps[-1]))))} training steps" if steps else ""
+    said += (
+        f"; {' to '.join(map(str, dict.fromkeys((steps[0], steps[-1]))))} training step{'s' if steps[-1] != 1 else ''}"
+        if steps
+        else ""
+    )
     failed = [run.name for run in runs if run.state in ("failed", "missing")]
     lines = [f"{said}.", f"Failed or missing: {', '.join(failed)}."]
     settings = dict.fromkeys(_settings(results) for m in methods for results in m.evaluations)
@@ -70,7 +74,8 @@ def _settings(told: Mapping[str, Any]) -> str:
 
 
 def evaluated(methods: Sequence[Method]) -> Found:
-    return {s: {m.name: f for m in methods if (f := table.answers(m, s))} for s in table.sources(methods)}
+    found = {s: {m.name: f for m in methods if (f := table.answers(m, s))} for s in table.sources(methods)}
+    return {source: by_method for source, by_method in found.items() if by_method}
 
 
 def shown(by_method: Mapping[str, Mapping[str, Answers]]) -> list[Answers]:
@@ -96,7 +101,9 @@ def results(methods: Sequence[Method], found: Found) -> Section:
     runs = [run for m in methods for run in m.runs]
     if any(run.seed is not None for run in runs):
         tables.append(_cells(methods))
-    if found:
+    if not found:
+        notes.append(_MISSING)
+    else:
         most = max(a.spread.runs for by_method in found.values() for ways in by_method.values() for a in ways.values())
         notes += [_SEEDS if most > 1 else _ONE_SEED]
         post_hoc = any(table.POST_HOC in ways for by_method in found.values() for ways in by_method.values())
