@@ -97,13 +97,12 @@ def evaluate(asked: argparse.Namespace) -> str:
     players = chosen_players(asked)
     development, held_out = divide(asked)
     modes = chosen_modes(asked, players, [*development, *held_out])
-    directions = [mode for mode in DIRECTIONS if mode in modes]
-    if development and len(directions) < len(DIRECTIONS):
-        raise InferenceError("a development split chooses between A_to_B and B_to_A: evaluate both, or leave it out")
+    if not set(DIRECTIONS) <= set(modes):  # nothing to choose, but what is reported is the same for every run
+        development = []
     if not players.checked:
         print(f"agon-verl: {players.base} is not on this machine yet, so its weights are not checked", file=sys.stderr)
     judge = Judge(players, asked.reward, pairs(asked.reward_kwargs))
-    jobs = [(problem, directions) for problem in development] + [(problem, modes) for problem in held_out]
+    jobs = [(problem, list(DIRECTIONS)) for problem in development] + [(problem, modes) for problem in held_out]
     settings = settings_of(players, judge, asked.seed)
     with Store(asked.out, settings) as store:
         units = plan(jobs, asked.samples, players.names)

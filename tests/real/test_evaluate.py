@@ -206,8 +206,6 @@ def test_other_settings_are_refused_and_more_samples_are_not(
 ) -> None:
     assert running.evaluate(*evaluated.arguments, evaluated.out, "--seed", 1) == 1
     assert "other settings: seed was 0, now 1." in capsys.readouterr().err
-    assert running.evaluate(*evaluated.arguments, evaluated.folder / "few", "--modes", "A") == 1
-    assert "evaluate both, or leave it out" in capsys.readouterr().err
     few, more = (["--modes", "A", "--out", evaluated.folder / "few", "--samples", n] for n in (1, 2))
     given = [arg for arg in evaluated.arguments[:-1] if arg not in ("--samples", 2, "--dev-share", 0.25)]
     assert running.evaluate(*given, *few) == 0
@@ -216,6 +214,16 @@ def test_other_settings_are_refused_and_more_samples_are_not(
     before = {key(line): line for line in evaluated.lines}
     assert len(lines) == 16 and all(line == before[key(line)] for line in lines)
     assert results["samples"] == 2
+
+
+def test_without_two_directions_nothing_is_chosen_but_the_same_problems_are_reported(
+    running: Running, evaluated: Any
+) -> None:
+    assert running.evaluate(*evaluated.arguments, evaluated.folder / "alone", "--modes", "A") == 0
+    lines, results = read(evaluated.folder / "alone")
+    [[source, found]] = results["sets"].items()
+    assert found["modes"]["A"] == evaluated.results["sets"][source]["modes"]["A"]
+    assert len(lines) == 2 * 6 and results["development"] is None
 
 
 def test_a_judge_that_fails_ends_the_command_and_a_better_one_finds_the_generations(
@@ -265,7 +273,7 @@ def test_the_cascade_is_that_of_plain_vllm(running: Running, checkpoint: Path, t
 
 
 def test_the_base_is_the_base_beside_requests_of_adapters(running: Running) -> None:
-    """vLLM's CPU kernels take "no adapter" for the last slot, which is therefore left empty."""
+    """vLLM's own CPU kernels take "no adapter" for the last slot."""
 
     async def beside() -> list[Completion]:
         return await asyncio.gather(*(running.engine.generate(PROBLEM, p, GREEDY) for p in ("A", "base", "B", "base")))
