@@ -108,15 +108,6 @@ def vllm_environment() -> dict[str, str]:
     }
 
 
-def lora_slots(adapters: int) -> int:
-    """How many slots vLLM needs for them: one more on a CPU, which stays empty.
-
-    vLLM marks a token without an adapter with index -1. Its CPU kernels take that for the last slot, so that beside
-    requests of adapters the base would silently answer as one of them (0.28; vllm-project/vllm#48421).
-    """
-    return adapters + cpu_only()
-
-
 def _register_platform() -> None:
     from verl.plugin.platform import PlatformBase, PlatformRegistry
 

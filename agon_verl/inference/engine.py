@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from itertools import count
 from typing import Any
 
-from agon_verl.cpu import cpu_only, lora_slots, vllm_environment
+from agon_verl.cpu import cpu_only, vllm_environment
 from agon_verl.export import VLLM_RANKS
 from agon_verl.inference.chat import Chat, Messages, Pieces
 from agon_verl.inference.players import InferenceError, Players, Sampling
@@ -53,12 +53,12 @@ class Engine(Chat):
             "disable_log_stats": True,
         }
         if on_cpu:
-            settings.update(dtype="float32", enforce_eager=True)
+            settings.update(dtype="float32", enforce_eager=True, worker_extension_cls="agon_verl.cpu_lora.LoraOnCpu")
             # A prompt in chunks makes vLLM wind back the generator of a seeded request, and the CPU's has no offset.
             settings.update(enable_chunked_prefill=False, max_num_batched_tokens=max(4096, longest))
         if players.adapters:
             rank = next(allowed for allowed in VLLM_RANKS if allowed >= players.rank)
-            settings.update(enable_lora=True, max_loras=lora_slots(len(players.adapters)), max_lora_rank=rank)
+            settings.update(enable_lora=True, max_loras=len(players.adapters), max_lora_rank=rank)
         try:
             self._llm = AsyncLLM.from_engine_args(AsyncEngineArgs(**{**settings, **options}))
         except (TypeError, ValueError, OSError) as error:
