@@ -8,6 +8,37 @@ import transfer_queue as tq
 from tensordict import NonTensorData, NonTensorStack, TensorDict
 from transfer_queue import KVBatchMeta
 
+from agon_verl.wire import ADAPTER
+
+# What an update may need of a row, of what is there: half of its fields are for rewards, records and metrics.
+TRAINED_ON = (
+    "input_ids",
+    "position_ids",
+    "prompts",
+    "responses",
+    "response_mask",
+    "loss_mask",
+    "advantages",
+    "old_log_probs",
+    "rollout_log_probs",
+    "rollout_is_weights",
+    "ref_log_prob",
+    "multi_modal_inputs",
+    "routed_experts",
+    ADAPTER,
+)
+
+
+def to_train_on(batch: KVBatchMeta, settings: dict[str, Any]) -> KVBatchMeta:
+    """The rows with the fields of an update alone, and with settings for it."""
+    return KVBatchMeta(
+        partition_id=batch.partition_id,
+        keys=batch.keys,
+        tags=batch.tags,
+        fields=list(TRAINED_ON),
+        extra_info={**batch.extra_info, **settings},
+    )
+
 
 def select(batch: KVBatchMeta, rows: Sequence[int]) -> KVBatchMeta:
     return KVBatchMeta(

@@ -7,7 +7,8 @@ batch that mixes two is refused. Departures from stock verl, besides there being
 - Gradients are dropped right after a step. verl clips the norm over all parameters, so the gradients one adapter leaves
   behind would shrink the next update of the other.
 - A loss that averages over sequences counts the rows that carry loss, not the padding rows that fill a batch up.
-- Log-probabilities are computed for all tokens at once, in float32 (`log_probs`).
+- Log-probabilities and entropies are computed for all tokens at once, in float32 (`log_probs`).
+- The old log-probs of the one update after a rollout are the update's own (`on_policy`).
 """
 
 import dataclasses
@@ -40,7 +41,8 @@ from verl.workers.engine.fsdp.transformer_impl import FSDPEngineWithLMHead
 from agon_verl.checkpoint import ADAPTER_FILE, TRAINING_STATE, CheckpointError
 from agon_verl.config import Opponent
 from agon_verl.game.roles import ADAPTERS
-from agon_verl.log_probs import token_log_probs
+from agon_verl.log_probs import token_entropy, token_log_probs
+from agon_verl.on_policy import FIRST_UPDATE, on_policy
 from agon_verl.optim import LINEAR, linear_decay
 from agon_verl.tensors import adapter_distance, adapter_parameters, misfits, placed, save, whole
 from agon_verl.wire import ADAPTER, MODEL_TYPE, SYNC_SEPARATOR, past_of
@@ -61,7 +63,9 @@ class PairEngine(FSDPEngineWithLMHead):
     def __init__(self, model_config: Any, *args: Any, **kwargs: Any) -> None:
         model_config.model_type = "language_model"  # what the parent builds; MODEL_TYPE only found this class
         super().__init__(model_config, *args, **kwargs)
-        transformer_impl.logprobs_from_logits = token_log_probs  # in this process, which trains nothing but the pair
+        # In this process, which trains nothing but the pair.
+        transformer_impl.logprobs_from_logits = token_log_probs
+        transformer_impl.verl_F.entropy_from_logits = self.compute_entropy_from_logits = token_entropy
         self.distance = 0.0  # between the adapters, as of the last sync
         self.past: dict[str, dict[str, torch.Tensor]] = {}  # each adapter as it was, for `agon.opponent`
         self._next_past: dict[str, dict[str, torch.Tensor]] = {}
@@ -151,7 +155,8 @@ class PairEngine(FSDPEngineWithLMHead):
         rows = torch.stack([mask.sum() > 0 for mask in data["loss_mask"].unbind()]).sum().to(get_device_id())
         torch.distributed.all_reduce(rows, group=self.get_data_parallel_group())
         tu.assign_non_tensor(data, global_batch_size=int(rows))
-        return super().train_batch(data, loss_function)
+        first = tu.get_non_tensor_data(data, FIRST_UPDATE, default=False)
+        return super().train_batch(data, on_policy(loss_function) if first else loss_function)
 
     def optimizer_step(self) -> float:
         norm = super().optimizer_step()

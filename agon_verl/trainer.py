@@ -7,6 +7,8 @@ Departures from the paper and from stock verl:
   that the schedule belongs to the step and both adapters reach its end together.
 - With several mini-batches a step (`ppo_mini_batch_size` below `train_batch_size`) the live rows of a stream are spread
   over as many mini-batches as they fill. The paper's setting is one.
+- With one update a batch there is no pass for the old log-probs: they are the update's own (`on_policy`). verl's
+  importance weights and its KL in the reward need them before, and so get the pass.
 """
 
 import logging
@@ -31,7 +33,7 @@ from verl.utils.py_functional import rename_dict
 from verl.workers.rollout.replica import RolloutReplicaRegistry
 
 from agon_verl import self_check
-from agon_verl.batches import concat, no_advantage, put_rewards, select
+from agon_verl.batches import concat, no_advantage, put_rewards, select, to_train_on
 from agon_verl.checkpoint import CheckpointError
 from agon_verl.config import AgonConfig
 from agon_verl.game.advantages import group_advantages, live_groups
@@ -40,6 +42,7 @@ from agon_verl.game.health import Trends, cascade_health, health_metrics, valida
 from agon_verl.game.prompts import CHALLENGE
 from agon_verl.game.roles import ADAPTERS, Roles, directions, roles
 from agon_verl.game.statistics import Pair, dead_groups, known, pair_metrics
+from agon_verl.on_policy import ENTROPY_IN_LOSS, FIRST_UPDATE
 from agon_verl.preflight import check_settings
 from agon_verl.records import overlap, pair_records, write_jsonl
 from agon_verl.resume import ResumableTrainer
@@ -50,6 +53,7 @@ from agon_verl.worker import AgonWorker
 
 logger = logging.getLogger(__name__)
 STREAMS = ("draft", "challenge")  # by the last part of a row's key
+CORRECTIONS = ("rollout_is", "rollout_rs", "bypass_mode")  # of verl's `rollout_correction`; the rest are thresholds
 
 
 class StoppedByAlarm(RuntimeError):
@@ -301,26 +305,37 @@ class AgonTrainer(ResumableTrainer):
     def _with_advantages(self, stream: Stream, metrics: dict) -> KVBatchMeta:
         with self._settings_of(stream):
             batch = self._balance_batch(stream.live, metrics=metrics)
-            with marked_timer("old_log_prob", self.timing_raw):
-                batch = self._compute_old_log_prob(batch, metrics=metrics)
+            if not self._is_first_update:
+                with marked_timer("old_log_prob", self.timing_raw):
+                    batch = self._compute_old_log_prob(batch, metrics=metrics)
             if self.use_reference_policy:
                 with marked_timer("ref", self.timing_raw):
                     batch = self._compute_ref_log_prob(batch, metrics=metrics)
             with marked_timer("adv", self.timing_raw):
                 return self._compute_advantage(batch, metrics=metrics)  # 8
 
+    @property
+    def _is_first_update(self) -> bool:
+        """Whether the policy is still the one that the rows came from, whenever the loss is computed."""
+        algorithm, actor = self.config.algorithm, self.config.actor_rollout_ref.actor
+        correction = algorithm.get("rollout_correction") or {}
+        wanted = algorithm.use_kl_in_reward or any(correction.get(key) for key in CORRECTIONS)
+        return self._mini_batches == actor.ppo_epochs == 1 and not wanted
+
     @contextmanager
     def _settings_of(self, stream: Stream) -> Iterator[None]:
         """The config as this stream has it: verl's own methods read these fields, which differ between the streams."""
         algorithm, rollout = self.config.algorithm, self.config.actor_rollout_ref.rollout
-        before = algorithm.adv_estimator, rollout.temperature
+        before = algorithm.adv_estimator, algorithm.get("rollout_correction"), rollout.temperature
         algorithm.adv_estimator = f"agon_{stream.name}"
+        if self._is_first_update:
+            algorithm.rollout_correction = None  # which would ask for the old log-probs, to no other end than metrics
         if stream.name == "challenge":
             rollout.temperature = self.game.challenge_sampling.get("temperature", rollout.temperature)
         try:
             yield
         finally:
-            algorithm.adv_estimator, rollout.temperature = before
+            algorithm.adv_estimator, algorithm.rollout_correction, rollout.temperature = before
 
     def _get_required_batch_multiple(self, dp_size: int) -> int:
         """Rows are filled up to whole mini-batches of the live rows, not of all the rows that were sampled."""
@@ -339,16 +354,22 @@ class AgonTrainer(ResumableTrainer):
     def _update_actor(self, batch: KVBatchMeta, metrics: dict) -> KVBatchMeta:
         """One pass over a stream's live rows. The loss counts the rows that carry loss (`PairEngine.train_batch`)."""
         actor = self.config.actor_rollout_ref.actor
-        batch.extra_info.update(
-            calculate_entropy=actor.calculate_entropy or actor.entropy_coeff != 0.0,
-            mini_batch_size=len(batch) // self._mini_batches,
-            epochs=actor.ppo_epochs,
-            seed=actor.data_loader_seed,
-            dataloader_kwargs={"shuffle": actor.shuffle},
-            temperature=self.config.actor_rollout_ref.rollout.temperature,
-        )
-        output = self.actor_rollout_wg.update_actor(batch)
-        metrics.update(reduce_metrics(rename_dict(output["metrics"], "actor/")))
+        in_loss, first = actor.entropy_coeff != 0.0, self._is_first_update
+        settings = {
+            FIRST_UPDATE: first,
+            ENTROPY_IN_LOSS: in_loss,
+            "calculate_entropy": actor.calculate_entropy or in_loss or first,
+            "mini_batch_size": len(batch) // self._mini_batches,
+            "epochs": actor.ppo_epochs,
+            "seed": actor.data_loader_seed,
+            "dataloader_kwargs": {"shuffle": actor.shuffle},
+            "temperature": self.config.actor_rollout_ref.rollout.temperature,
+        }
+        output = self.actor_rollout_wg.update_actor(to_train_on(batch, settings))
+        found = reduce_metrics(rename_dict(output["metrics"], "actor/"))
+        if first:
+            found["actor/entropy"] = found["actor/entropy_loss"]
+        metrics.update({_own_name(name): value for name, value in found.items()})
         return batch
 
     def _log_rollout_data(self, batch: KVBatchMeta, timing_raw: dict, rollout_data_dir: str) -> None:
@@ -408,6 +429,12 @@ def _load_replica() -> type:
     from agon_verl.rollout.server import AgonReplica
 
     return AgonReplica
+
+
+def _own_name(metric: str) -> str:
+    """The gap between rollout and training has groups of its own, whoever measures it."""
+    name = metric.removeprefix("actor/")
+    return name if name.startswith(("training/", "rollout_corr/")) else metric
 
 
 def _why(failures: Sequence[str], pairs: int) -> str:

@@ -2,10 +2,10 @@
 
 import pytest
 import torch
-from verl.utils.torch_functional import logprobs_from_logits_v2
+from verl.utils.torch_functional import entropy_from_logits, logprobs_from_logits_v2
 
 from agon_verl import log_probs
-from agon_verl.log_probs import token_log_probs
+from agon_verl.log_probs import token_entropy, token_log_probs
 
 
 def both(shape: tuple[int, ...], dtype: torch.dtype) -> list[tuple[torch.Tensor, torch.Tensor]]:
@@ -32,6 +32,23 @@ def test_values_and_gradients_are_verls(shape: tuple[int, ...], chunk: int, monk
     torch.testing.assert_close(our_gradient, their_gradient, atol=1e-6, rtol=1e-5)
 
 
+@pytest.mark.parametrize("chunk", [1, 64, 1 << 26])
+@pytest.mark.parametrize("shape", [(37, 50), (3, 11, 50), (1, 7)])
+def test_entropies_and_their_gradients_are_verls(
+    shape: tuple[int, ...], chunk: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(log_probs, "_CHUNK", chunk)
+    torch.manual_seed(0)
+    logits, weight = 4 * torch.randn(*shape), torch.randn(*shape[:-1])
+    found = []
+    for function in (token_entropy, entropy_from_logits):
+        leaf = logits.clone().requires_grad_()
+        values = function(leaf)
+        (values * weight).sum().backward()
+        found.append((values.detach(), leaf.grad))
+    torch.testing.assert_close(found[0], found[1], atol=1e-5, rtol=1e-4)
+
+
 def test_bfloat16_is_nearer_to_the_truth_than_verls() -> None:
     (ours, our_gradient), (theirs, their_gradient) = both((64, 300), torch.bfloat16)
     torch.manual_seed(0)
@@ -56,4 +73,5 @@ def test_the_logits_are_left_as_they_were() -> None:
     logits = torch.randn(5, 9, requires_grad=True)
     before = logits.detach().clone()
     token_log_probs(logits, torch.zeros(5, dtype=torch.long), inplace_backward=True).sum().backward()
+    token_entropy(logits).sum().backward()
     assert torch.equal(logits.detach(), before)

@@ -7,10 +7,11 @@ from typing import Any
 import ray
 from verl.workers.rollout.replica import TokenOutput
 from verl.workers.rollout.vllm_rollout.vllm_async_server import vLLMHttpServer, vLLMReplica
+from vllm import SamplingParams
 from vllm.lora.request import LoRARequest
+from vllm.sampling_params import RequestOutputKind
 
 from agon_verl.config import Opponent
-from agon_verl.cpu import lora_slots
 from agon_verl.game.roles import ADAPTERS
 from agon_verl.wire import BASE, SERVED, lora_id
 
@@ -30,19 +31,22 @@ class _AdapterEngine:
         """verl's server asks before each request whether its own adapter is there: a round trip that we can spare."""
         return set()
 
-    def generate(self, *args: Any, **kwargs: Any) -> Any:
+    def generate(self, *, sampling_params: SamplingParams, **kwargs: Any) -> Any:
+        """verl reads the last output, and only its tokens: none is made for each token, and none is put into words."""
         adapter = _adapter.get()
         kwargs["lora_request"] = (
             None if adapter == BASE else LoRARequest(lora_name=adapter, lora_int_id=lora_id(adapter), lora_path=adapter)
         )
-        return self._engine.generate(*args, **kwargs)
+        sampling_params.output_kind = RequestOutputKind.FINAL_ONLY
+        sampling_params.detokenize = bool(sampling_params.stop)
+        return self._engine.generate(sampling_params=sampling_params, **kwargs)
 
 
 class AgonServer(vLLMHttpServer):
     @property
     def _slots(self) -> int:
         """A slot for each adapter: what was synced as tensors could not be loaded again after an eviction."""
-        return lora_slots(len(SERVED if Opponent(**self.model_config.lora["opponent"]).snapshots else ADAPTERS))
+        return len(SERVED if Opponent(**self.model_config.lora["opponent"]).snapshots else ADAPTERS)
 
     async def run_headless(self, args: argparse.Namespace) -> None:
         """The further nodes of a replica that spans several."""

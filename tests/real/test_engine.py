@@ -10,9 +10,13 @@ import pytest
 import torch
 import torch.distributed
 from tensordict import NonTensorData, NonTensorStack, TensorDict
+from verl import DataProto
 from verl.utils import tensordict_utils as tu
 from verl.utils.config import omega_conf_to_dataclass
+from verl.utils.debug.metrics import calculate_debug_metrics
+from verl.utils.metric import reduce_metrics
 from verl.workers.utils.losses import ppo_loss
+from verl.workers.utils.padding import response_from_nested
 
 from agon_verl import self_check
 from agon_verl.checkpoint import CheckpointError
@@ -164,6 +168,50 @@ def test_log_probs_are_those_of_the_rows_own_adapter(tiny: Path) -> None:
     assert torch.equal(as_a, base)  # A's product is zero until its first update
     assert (as_a - as_b).abs().mean() > 0.01
     assert torch.equal(log_probs(engine, batch("A", rows=3)), as_a)  # and B left no trace
+
+
+@pytest.mark.parametrize("coefficient", [0.0, 0.1])
+def test_the_first_update_needs_no_pass_for_its_old_log_probs(tiny: Path, coefficient: float) -> None:
+    """Against verl's way, the pass and then the update: weights, norm of the gradient, what the pass is read for."""
+
+    def data() -> TensorDict:
+        rows = batch("B", rows=5, padding=1, seed=3)
+        rollout = torch.randn(6, RESPONSE, generator=torch.Generator().manual_seed(9)).abs().neg()
+        rows["rollout_log_probs"] = torch.nested.as_nested_tensor([*rollout], layout=torch.jagged)
+        tu.assign_non_tensor(
+            rows, calculate_entropy=True, micro_batch_size_per_gpu=2, entropy_in_loss=bool(coefficient)
+        )
+        return rows
+
+    def trained(rows: TensorDict) -> tuple[dict[str, torch.Tensor], dict]:
+        metrics = reduce_metrics(dict(update(engine, loss, rows)["metrics"]))
+        return snapshot(engine), metrics
+
+    overrides = ["agon.init_noise=0.05", f"actor_rollout_ref.actor.entropy_coeff={coefficient}"]
+    engine, loss = make_engine(tiny, *overrides)
+    plain = data()
+    with engine.eval_mode():
+        passed = engine.infer_batch(plain.copy())["model_output"]
+    plain["old_log_probs"] = response_from_nested(passed["log_probs"], plain["response_mask"])
+    padded = DataProto(batch=plain.select("old_log_probs", "rollout_log_probs", "responses", "response_mask"))
+    padded.batch = padded.batch.to_padded_tensor()
+    gap = calculate_debug_metrics(padded)
+    kl = (plain["rollout_log_probs"].values() - plain["old_log_probs"].values())[: 5 * RESPONSE].mean()
+    weights, metrics = trained(plain)
+
+    engine, loss = make_engine(tiny, *overrides)
+    first = data()
+    del first["old_log_probs"]
+    tu.assign_non_tensor(first, first_update=True)
+    same_weights, same_metrics = trained(first)
+
+    for name, tensor in weights.items():
+        torch.testing.assert_close(_plain(same_weights[name]), _plain(tensor), atol=1e-7, rtol=1e-5)
+    for name in ("grad_norm", "actor/pg_loss", "actor/entropy_loss", "actor/ppo_kl"):
+        assert same_metrics[name] == pytest.approx(metrics[name], rel=1e-4, abs=1e-6)
+    for name in ("training/rollout_probs_diff_mean", "training/rollout_probs_diff_max"):
+        assert same_metrics[name] == pytest.approx(gap[name], rel=1e-4)
+    assert same_metrics["rollout_corr/kl"] == pytest.approx(float(kl), rel=1e-4)
 
 
 def test_a_batch_of_both_adapters_is_refused(tiny: Path) -> None:
