@@ -5,7 +5,8 @@
 Both run in one command on one machine, one after the other, with the same model, data, caps, batch settings and reward,
 and nothing is set differently but the recipe. The reward is a coin (`coin_reward.py`): it makes nearly every group
 live, the worst case for Agon, which skips the groups that teach nothing while stock verl trains on them. The first
-steps warm up and are left out; the table has medians with the range, from verl's own timers.
+steps warm up and are left out; the table has medians with the range, from verl's own timers. Rewards are computed while
+others are generated and have no time of their own; a reference pass there is none, for the KL term is off.
 """
 
 import argparse
@@ -15,6 +16,7 @@ import statistics
 import subprocess
 import sys
 import tempfile
+import time
 from pathlib import Path
 
 HERE = Path(__file__).parent
@@ -103,26 +105,54 @@ def run(name: str, overrides: list[str], out: Path) -> Path:
     with tempfile.TemporaryDirectory(prefix="ray", dir="/tmp") as ray_dir, (out / f"{name}.log").open("w") as log:
         environment = {**os.environ, "VERL_FILE_LOGGER_PATH": str(metrics), "RAY_TMPDIR": ray_dir}
         command = [sys.executable, "-m", "verl.trainer.main_ppo", *overrides, f"trainer.default_local_dir={out / name}"]
-        subprocess.run(command, check=True, env=environment, stdout=log, stderr=subprocess.STDOUT)
+        begun, first = time.time(), 0.0
+        process = subprocess.Popen(command, env=environment, stdout=log, stderr=subprocess.STDOUT)
+        while process.poll() is None:
+            if not first and metrics.exists() and metrics.stat().st_size:
+                first = time.time() - begun
+            time.sleep(0.2)
+        if process.returncode:
+            raise SystemExit(f"{name} failed: see {out / f'{name}.log'}")
+    (out / f"{name}.first").write_text(f"{first:.1f}")
     return metrics
 
 
-def medians(metrics: Path) -> dict[str, tuple[float, float, float]]:
-    """Median, least and most seconds of each part over the steps after warm-up."""
-    steps = [json.loads(line)["data"] for line in metrics.read_text().splitlines()]
-    timed = [{p: s[f"timing_s/{p}"] for p in PARTS} for s in steps if s.get("training/global_step", 0) > WARM_UP]
-    columns = {part: [step[part] for step in timed] for part in PARTS}
-    columns["rest"] = [step["step"] - sum(step[part] for part in PARTS[:-1]) for step in timed]
-    return {part: (statistics.median(c), min(c), max(c)) for part, c in columns.items()}
+def measured(out: Path, name: str) -> dict[str, list[float]]:
+    """What each step after warm-up says of each row of the table."""
+    logged = [json.loads(line)["data"] for line in (out / f"{name}.jsonl").read_text().splitlines()]
+    first = float((out / f"{name}.first").read_text()) - logged[0]["timing_s/step"]
+    rows: dict[str, list[float]] = {"start-up, s": [first]}
+    for step in (s for s in logged if s.get("training/global_step", 0) > WARM_UP):
+        seconds = {part: step.get(f"timing_s/{part}", 0.0) for part in PARTS}
+        trained = seconds["old_log_prob"] + seconds["update_actor"]
+        rollouts = step["perf/total_num_tokens"] / (step["prompt_length/mean"] + step["response_length/mean"])
+        memory = [value for key, value in step.items() if key.endswith("perf/max_memory_allocated_gb")]
+        told = {f"{part}, s": value for part, value in seconds.items()} | {
+            "rest, s": seconds["step"] - sum(seconds[part] for part in PARTS[:-1]),
+            "old_log_prob + update_actor, s": trained,
+            "tokens generated a second": rollouts * step["response_length/mean"] / seconds["gen"],
+            "tokens trained on a second": step["perf/total_num_tokens"] / trained,
+            "tokens a step": step["perf/total_num_tokens"],
+            "peak training memory, GB": max(memory),
+        }
+        for row, value in told.items():
+            rows.setdefault(row, []).append(value)
+    return rows
 
 
-def table(stock: dict, agon: dict) -> str:
-    lines = ["| seconds | stock GRPO, 2N | Agon, N + N | ratio |", "|---|---|---|---|"]
-    for part in (*PARTS[:-1], "rest", "step"):
-        (a, *range_a), (b, *range_b) = stock[part], agon[part]
-        cells = [f"{m:.2f} ({low:.2f}–{high:.2f})" for m, (low, high) in ((a, range_a), (b, range_b))]
-        lines.append(f"| {part} | {cells[0]} | {cells[1]} | {b / a:.2f} |")
+def table(stock: dict[str, list[float]], agon: dict[str, list[float]]) -> str:
+    lines = ["| median (range) | stock GRPO, 2N | Agon, N + N | ratio |", "|---|---|---|---|"]
+    for row in stock:
+        a, b = statistics.median(stock[row]), statistics.median(agon[row])
+        ratio = f"{b / a:.2f}" if a else "–"
+        lines.append(f"| {row} | {_cell(stock[row])} | {_cell(agon[row])} | {ratio} |")
     return "\n".join(lines)
+
+
+def _cell(values: list[float]) -> str:
+    digits = 0 if statistics.median(values) >= 1000 else 2
+    low, middle, high = (f"{v:,.{digits}f}" for v in (min(values), statistics.median(values), max(values)))
+    return middle if low == high else f"{middle} ({low}–{high})"
 
 
 def main() -> None:
@@ -148,7 +178,7 @@ def main() -> None:
         if args.only in (None, name):
             run(name, overrides, out)
     if (out / "stock.jsonl").exists() and (out / "agon.jsonl").exists():
-        print(table(medians(out / "stock.jsonl"), medians(out / "agon.jsonl")))
+        print(table(measured(out, "stock"), measured(out, "agon")))
 
 
 if __name__ == "__main__":
