@@ -19,7 +19,7 @@ import recipes
 from agon_verl.evaluate.store import write_at_once
 from agon_verl.matrix.cells import BASE, MatrixError, Plan, Runner, evaluate, run_here, train
 from agon_verl.matrix.parity import parity, steps
-from agon_verl.matrix.rows import MODES, main_table
+from agon_verl.matrix.rows import MODES, PAIR, main_table
 
 METHODS = sorted(path.stem for path in (Path(recipes.__file__).parent / "method").glob("*.yaml"))
 
@@ -70,7 +70,7 @@ def cell(plan: Plan, method: str, seed: int, run: Runner) -> dict[str, str]:
     folder = plan.folder(method, seed)
     try:
         train(plan, method, seed, run)
-        evaluate(plan, folder / "checkpoints", folder / "eval", seed, MODES.get(method, ()), run)
+        evaluate(plan, folder / "checkpoints", folder / "eval", seed, MODES.get(method, PAIR), run)
     except MatrixError as error:
         trained = (folder / "trained.json").exists()
         return {"state": "trained" if trained else "failed", "error": str(error)}

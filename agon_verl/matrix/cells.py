@@ -84,8 +84,7 @@ def evaluate(plan: Plan, target: Path | str, folder: Path, seed: int, modes: Seq
     """Evaluate into `folder`; `agon_verl.evaluate` itself does only what is missing."""
     folder.mkdir(parents=True, exist_ok=True)
     command = [sys.executable, "-m", "agon_verl.evaluate", str(target), "--out", str(folder), "--seed", str(seed)]
-    chosen = ["--modes", *modes] if modes else []
-    status = run([*command, *chosen, *plan.evaluation], {}, folder.parent / "eval.log")
+    status = run([*command, "--modes", *modes, *plan.evaluation], {}, folder.parent / "eval.log")
     if status:
         raise MatrixError(f"evaluation ended with status {status}: see {folder.parent / 'eval.log'}")
 

@@ -21,7 +21,9 @@ SPEAKS = {
     "hidden": (("competitive, hidden opponents", ("A", "B")),),
     "base": (("zero-shot", ("base",)), ("Mixture-of-Agents, untrained", ("moa",))),
 }
-MODES = {"grpo": ("A", "A_to_A"), "self_refine": ("A", "A_to_A"), "base": ("base", "moa")}  # what is evaluated
+# What is evaluated: of a pair all that it can play, of the base, once for all, what needs no adapter.
+PAIR = ("A_to_B", "B_to_A", "A_to_A", "B_to_B", "A", "B")
+MODES = {"grpo": ("A", "A_to_A"), "self_refine": ("A", "A_to_A"), "base": ("base", "moa")}
 NAMES = {"coop": "cooperative", "adv": "Agon", "fixed": "Agon, fixed roles", "tiebreak": "Agon, length tiebreak"}
 
 
