@@ -11,12 +11,13 @@ import pytest
 
 from agon_verl.evaluate import compare, problems, results
 from agon_verl.evaluate.__main__ import main
-from agon_verl.evaluate.arguments import options, pairs
+from agon_verl.evaluate.arguments import options
 from agon_verl.evaluate.judge import Judge
 from agon_verl.evaluate.play import answers, missing, modes_of, plan, seed_of
 from agon_verl.evaluate.problems import Problem
 from agon_verl.evaluate.store import Generation, Store
 from agon_verl.evaluate.table import report
+from agon_verl.inference.arguments import pairs
 from agon_verl.inference.players import InferenceError, Players
 
 NAMES = ("A", "B", "base")

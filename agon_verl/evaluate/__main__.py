@@ -13,7 +13,7 @@ from typing import Any
 from agon_verl.checkpoint import ADAPTER_FILE, CheckpointError, prompts, versions
 from agon_verl.config import ConfigError
 from agon_verl.evaluate import compare, results
-from agon_verl.evaluate.arguments import options, pairs
+from agon_verl.evaluate.arguments import options
 from agon_verl.evaluate.judge import Judge
 from agon_verl.evaluate.play import MOA, Play, answers, missing, modes_of, overlong, plan
 from agon_verl.evaluate.problems import Problem, read
@@ -21,22 +21,17 @@ from agon_verl.evaluate.statistics import split
 from agon_verl.evaluate.store import Store, write_at_once
 from agon_verl.evaluate.table import report
 from agon_verl.export import DIRECTIONS
+from agon_verl.inference.arguments import chosen_players, pairs
 from agon_verl.inference.chat import Chat
 from agon_verl.inference.engine import Engine
 from agon_verl.inference.moa import REFINE
-from agon_verl.inference.players import InferenceError, Players, Sampling, find_players
+from agon_verl.inference.players import InferenceError, Players, Sampling
 
 
-def chosen_players(asked: argparse.Namespace) -> Players:
-    chat = pairs(asked.chat) or None
-    tags = tuple(asked.tags) if asked.tags else None
-    found = find_players(
-        asked.target, asked.base, domain=asked.domain, tags=tags, chat=chat, max_prompt=asked.max_prompt
-    )
-    changes = {name: getattr(asked, name) for name in ("temperature", "top_p", "top_k", "max_tokens")}
-    sampling = replace(found.sampling, **{name: value for name, value in changes.items() if value is not None})
-    if asked.greedy:
-        sampling = Sampling(temperature=0.0, top_p=1.0, max_tokens=sampling.max_tokens)
+def judged_players(asked: argparse.Namespace) -> Players:
+    found = chosen_players(asked)
+    greedy = Sampling(temperature=0.0, top_p=1.0, max_tokens=found.sampling.max_tokens)
+    sampling = greedy if asked.greedy else found.sampling
     return replace(found, sampling=sampling, reward_timeout=asked.reward_timeout or found.reward_timeout)
 
 
@@ -51,7 +46,8 @@ def chosen_modes(asked: argparse.Namespace, players: Players, problems: Sequence
     over = {mode: max(overlong(chat, mode, problem) for problem in problems) for mode in modes}
     fitting = [mode for mode in modes if over[mode] <= 0]
     for mode in [mode for mode in modes if over[mode] > 0]:
-        told = f"the longest prompt of mode {mode} is {over[mode]} tokens longer than --max-prompt={players.max_prompt}"
+        needed = players.max_prompt + over[mode]
+        told = f"the longest prompt of mode {mode} takes {needed} tokens, more than --max-prompt={players.max_prompt}"
         if asked.modes or not fitting:
             raise InferenceError(f"{told}: raise it, or leave the mode or the problem out")
         print(f"agon-verl: {told}, so this mode is left out", file=sys.stderr)
@@ -94,7 +90,7 @@ def divide(asked: argparse.Namespace) -> tuple[list[Problem], list[Problem]]:
 
 
 def evaluate(asked: argparse.Namespace) -> str:
-    players = chosen_players(asked)
+    players = judged_players(asked)
     development, held_out = divide(asked)
     modes = chosen_modes(asked, players, [*development, *held_out])
     if not set(DIRECTIONS) <= set(modes):  # nothing to choose, but what is reported is the same for every run

@@ -8,18 +8,16 @@ import signal
 import socket
 import sys
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any
 
 import uvicorn
 
 from agon_verl.checkpoint import CheckpointError
 from agon_verl.config import ConfigError
-from agon_verl.evaluate.arguments import pairs
-from agon_verl.game.withhold import DOMAINS
+from agon_verl.inference.arguments import add_players, chosen_players, pairs
 from agon_verl.inference.engine import Engine
 from agon_verl.inference.offline import default_mode
-from agon_verl.inference.players import InferenceError, Players, find_players, read_mode
+from agon_verl.inference.players import InferenceError, read_mode
 from agon_verl.serve.app import Service, make_app
 from agon_verl.serve.service import Line, models_of
 
@@ -28,8 +26,8 @@ def options(given: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         prog="python -m agon_verl.serve", description="Serve a pair behind an OpenAI-compatible chat endpoint."
     )
+    add_players(parser)
     add = parser.add_argument
-    add("target", help="an export, a run's folder, a global_step_<n>, or a base model")
     add("--host", default="127.0.0.1", help="(127.0.0.1)")
     add("--port", type=int, default=8000, help="(8000)")
     add("--name", default="agon", help="of the model that plays --mode (agon)")
@@ -38,31 +36,10 @@ def options(given: Sequence[str] | None) -> argparse.Namespace:
     add("--max-queue", type=int, default=256, help="requests that wait for their turn (256); the next is told 429")
     add("--drain", type=float, default=30, metavar="SECONDS", help="for requests to end in when told to stop (30)")
     add("--api-key-env", default="AGON_API_KEY", metavar="NAME", help="variable with the keys that may ask, if set")
-    for name in ("--temperature", "--top-p"):
-        add(name, type=float, help="where a request does not say (the target's, or the paper's 0.6 and 0.95)")
-    add("--top-k", type=int, help="where a request does not say (the target's, or none)")
-    add("--max-tokens", type=int, help="the most of a stage, and the default (the target's, or the paper's 15,360)")
-    add("--max-prompt", type=int, help="tokens of a prompt; a longer attempt is cut (the target's, or 4,096)")
-    add("--base", help="where the base lies, if not where the run found it")
-    add("--domain", choices=DOMAINS, help="(the target's, or math)")
-    add("--tags", nargs=2, metavar=("OPEN", "CLOSE"), help="around the reasoning (the target's, or <think> </think>)")
-    add("--chat", nargs="+", default=[], metavar="KEY=VALUE", help="for the chat template, as enable_thinking=true")
-    add("--engine", nargs="+", default=[], metavar="KEY=VALUE", help="vLLM's engine arguments")
     found = parser.parse_args(given)
     if found.max_running < 1 or found.max_queue < 0 or found.drain < 0 or not 0 <= found.port < 2**16:
         parser.error("--max-running must be 1 or more, --max-queue and --drain not negative, --port below 65536")
     return found
-
-
-def chosen_players(asked: argparse.Namespace) -> Players:
-    tags = tuple(asked.tags) if asked.tags else None
-    chat = pairs(asked.chat) or None
-    found = find_players(
-        asked.target, asked.base, domain=asked.domain, tags=tags, chat=chat, max_prompt=asked.max_prompt
-    )
-    changes = {name: getattr(asked, name) for name in ("temperature", "top_p", "top_k", "max_tokens")}
-    given = {name: value for name, value in changes.items() if value is not None}
-    return replace(found, sampling=replace(found.sampling, **given))
 
 
 class Server(uvicorn.Server):
