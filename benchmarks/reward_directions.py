@@ -6,7 +6,9 @@ PAIRS is a run's `trainer.rollout_data_dir`, CHECKPOINT its `global_step_<n>`; t
 with a learning rate of next to nothing (1e-12) and `agon.rotation=fixed`. For every challenge the gradient of its
 log-probability by the challenger's adapter is computed once; a stack only weighs these by the advantages it gives. The
 cosine between two stacks' sums over all groups is that of their expected updates as far as so many groups show it; the
-same between two halves of the groups, under one stack, says how much is noise.
+same between two halves of the groups, under one stack, says how much is noise. What a stack adds to coop is then looked
+at by itself: margin's term, -c(a), should push nowhere (two halves of the groups agree on nothing), adv's bonus
+somewhere.
 """
 
 import argparse
@@ -23,7 +25,7 @@ from agon_verl.game.advantages import group_advantages
 from agon_verl.game.prompts import challenge_messages
 from agon_verl.game.rewards import STACKS, Outcome, challenge_reward
 
-RESAMPLES = 1000
+RESAMPLES, HALVINGS = 1000, 200
 
 
 def gradients(pairs: Sequence[dict], checkpoint: Path) -> torch.Tensor:
@@ -47,12 +49,11 @@ def gradients(pairs: Sequence[dict], checkpoint: Path) -> torch.Tensor:
     return torch.stack(rows)
 
 
-def advantages(pairs: Sequence[dict], stack: str, normalize: bool) -> torch.Tensor:
-    rewards = [
-        challenge_reward(stack, Outcome(**pair["pair"]["challenge"]), Outcome(**pair["pair"]["draft"]))
-        for pair in pairs
-    ]
-    return group_advantages(torch.tensor(rewards), [pair["uid"] for pair in pairs], normalize=normalize)
+def rewards(pairs: Sequence[dict]) -> dict[str, torch.Tensor]:
+    """Of every challenge under each stack, and what margin and adv add to coop."""
+    sides = [(Outcome(**pair["pair"]["challenge"]), Outcome(**pair["pair"]["draft"])) for pair in pairs]
+    found = {stack: torch.tensor([challenge_reward(stack, b, a) for b, a in sides]) for stack in STACKS}
+    return {**found, "-c(a)": torch.tensor([-a.correct for _, a in sides]), "bonus": found["adv"] - found["coop"]}
 
 
 def by_group(pairs: Sequence[dict], rows: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
@@ -82,9 +83,13 @@ def main() -> None:
     files = sorted(options.pairs.glob("*.jsonl"))
     pairs = [json.loads(line) for file in files for line in file.read_text().splitlines()]
     rows = gradients(pairs, options.checkpoint)
+    uids = [pair["uid"] for pair in pairs]
     torch.manual_seed(0)
     for normalize in (False, True):
-        updates = {stack: by_group(pairs, rows, advantages(pairs, stack, normalize)) for stack in STACKS}
+        updates = {
+            name: by_group(pairs, rows, group_advantages(reward, uids, normalize=normalize))
+            for name, reward in rewards(pairs).items()
+        }
         count = len(updates["coop"])
         live = {stack: int((update.abs().sum(1) > 0).sum()) for stack, update in updates.items()}
         print(f"\n{count} groups, advantages {'divided by' if normalize else 'without'} the standard deviation")
@@ -94,13 +99,15 @@ def main() -> None:
         draws = torch.randint(count, (RESAMPLES, count))
         samples = torch.zeros(RESAMPLES, count, dtype=torch.float64)
         samples.scatter_add_(1, draws, torch.ones_like(draws, dtype=torch.float64))
-        for a, b in (("coop", "margin"), ("coop", "adv"), ("margin", "adv")):
+        for a, b in (("coop", "margin"), ("coop", "adv"), ("margin", "adv"), ("coop", "bonus"), ("coop", "-c(a)")):
             spread = sorted(cosine(a, sample, b, sample) for sample in samples)
             low, high = spread[int(0.025 * RESAMPLES)], spread[int(0.975 * RESAMPLES)]
             print(f"  cos({a}, {b}) = {cosine(a, every, b, every):.4f}, 95 % of resamples {low:.4f} to {high:.4f}")
-        half = (torch.randperm(count) < count // 2).double()
-        for stack in STACKS:
-            print(f"  cos of two halves under {stack} = {cosine(stack, half, stack, 1 - half):.4f}")
+        halves = [(torch.randperm(count) < count // 2).double() for _ in range(HALVINGS)]
+        for name in updates:
+            spread = sorted(cosine(name, half, name, 1 - half) for half in halves)
+            low, high = spread[int(0.025 * HALVINGS)], spread[int(0.975 * HALVINGS)]
+            print(f"  cos of two halves, {name}: {spread[HALVINGS // 2]:.3f}, 95 % of halvings {low:.3f} to {high:.3f}")
 
 
 if __name__ == "__main__":
