@@ -8,7 +8,8 @@ log-probability by the challenger's adapter is computed once; a stack only weigh
 cosine between two stacks' sums over all groups is that of their expected updates as far as so many groups show it; the
 same between two halves of the groups, under one stack, says how much is noise. What a stack adds to coop is then looked
 at by itself: margin's term, -c(a), should push nowhere (two halves of the groups agree on nothing), adv's bonus
-somewhere.
+somewhere. The bonus gives more weight to challenges that read a wrong draft: it turns the update as far as these push
+another way than those that read a right one.
 """
 
 import argparse
@@ -90,6 +91,9 @@ def main() -> None:
             name: by_group(pairs, rows, group_advantages(reward, uids, normalize=normalize))
             for name, reward in rewards(pairs).items()
         }
+        right = torch.tensor([pair["pair"]["draft"]["correct"] for pair in pairs])
+        coop = group_advantages(rewards(pairs)["coop"], uids, normalize=normalize)
+        updates["after right"], updates["after wrong"] = (by_group(pairs, rows, coop * w) for w in (right, 1 - right))
         count = len(updates["coop"])
         live = {stack: int((update.abs().sum(1) > 0).sum()) for stack, update in updates.items()}
         print(f"\n{count} groups, advantages {'divided by' if normalize else 'without'} the standard deviation")
@@ -105,9 +109,15 @@ def main() -> None:
             print(f"  cos({a}, {b}) = {cosine(a, every, b, every):.4f}, 95 % of resamples {low:.4f} to {high:.4f}")
         halves = [(torch.randperm(count) < count // 2).double() for _ in range(HALVINGS)]
         for name in updates:
-            spread = sorted(cosine(name, half, name, 1 - half) for half in halves)
-            low, high = spread[int(0.025 * HALVINGS)], spread[int(0.975 * HALVINGS)]
-            print(f"  cos of two halves, {name}: {spread[HALVINGS // 2]:.3f}, 95 % of halvings {low:.3f} to {high:.3f}")
+            _say(f"two halves, {name}", [cosine(name, half, name, 1 - half) for half in halves])
+        across = [cosine("after right", half, "after wrong", 1 - half) for half in halves]
+        _say("one half after right and the other after wrong", across)
+
+
+def _say(what: str, cosines: Sequence[float]) -> None:
+    spread = sorted(cosines)
+    low, high = spread[int(0.025 * len(spread))], spread[int(0.975 * len(spread))]
+    print(f"  cos of {what}: {spread[len(spread) // 2]:.3f}, 95 % of halvings {low:.3f} to {high:.3f}")
 
 
 if __name__ == "__main__":
