@@ -55,13 +55,17 @@ def gone(pids: list[int], within: float) -> bool:
 
 
 def test_an_answer_that_never_ends_is_killed_at_the_limit(workers: Pool) -> None:
-    before = set(processes(workers))
+    seen: set[int] = set()
     began = time.monotonic()
-    assert workers.submit(SUM, ENDLESS[0], True).result(30) == TIMEOUT
+    endless = workers.submit(SUM, ENDLESS[0], True)
+    while not endless.done():
+        seen.update(processes(workers))
+        time.sleep(0.05)
+    assert endless.result() == TIMEOUT
     assert LIMIT <= time.monotonic() - began < LIMIT + 20  # a tenth of a second more where nothing else runs
     assert workers.submit(SUM, SAME_SUM + "+1", True).result(30) == FALSE
-    (killed,) = before - set(processes(workers))
-    assert gone([killed], 5)
+    killed = seen - set(processes(workers))
+    assert killed and gone(list(killed), 5)
 
 
 def test_a_slow_answer_keeps_nobody_waiting(workers: Pool) -> None:
@@ -141,13 +145,15 @@ def test_the_same_question_is_asked_once(workers: Pool) -> None:
 
 def test_the_loop_runs_on(workers: Pool) -> None:
     async def longest_pause() -> float:
+        """As a share of the whole time."""
+
         async def tick() -> float:
-            longest, last = 0.0, time.monotonic()
+            longest, last = 0.0, (began := time.monotonic())
             while not done.is_set():
                 await asyncio.sleep(0.01)
                 now = time.monotonic()
                 longest, last = max(longest, now - last), now
-            return longest
+            return longest / (last - began)
 
         done = asyncio.Event()
         ticking = asyncio.create_task(tick())
@@ -159,7 +165,7 @@ def test_the_loop_runs_on(workers: Pool) -> None:
         assert verdicts == ["timeout"] + ["wrong"] * 50
         return await ticking
 
-    assert asyncio.run(longest_pause()) < 0.8  # seconds; the time-out alone takes longer
+    assert asyncio.run(longest_pause()) < 0.5  # the time-out alone, or the start of the workers, would be more
 
 
 def test_works_off_the_main_thread() -> None:
