@@ -10,7 +10,7 @@ from transfer_queue import KVBatchMeta
 
 from agon_verl.wire import ADAPTER
 
-# What an update may need of a row, of what is there: half of its fields are for rewards, records and metrics.
+# What an update may need of a row, of what is there; its other fields are for rewards, records and metrics.
 TRAINED_ON = (
     "input_ids",
     "position_ids",
