@@ -1,20 +1,16 @@
 """Whether all runs had the same budget: 2N rollouts a problem, by what was really generated."""
 
-import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from agon_verl.report.read import read_metrics
+
 
 def steps(metrics: Path) -> list[dict[str, Any]]:
     """What each training step logged; of a step that was run again after a stop, the last."""
-    found: dict[int, dict[str, Any]] = {}
-    for line in metrics.read_text().splitlines() if metrics.exists() else []:
-        if line.endswith("}"):  # a run may be killed in the middle of a line
-            told = json.loads(line)
-            if "ledger/rollouts" in told["data"]:
-                found[told["step"]] = told["data"]
-    return [found[step] for step in sorted(found)]
+    by_step = read_metrics(metrics).by_step
+    return [by_step[step] for step in sorted(by_step) if "ledger/rollouts" in by_step[step]]
 
 
 def parity(logged: Sequence[dict[str, Any]], n: int, problems: int) -> str:

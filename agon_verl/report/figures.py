@@ -1,7 +1,7 @@
 """The panels of a report."""
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import ceil
 
@@ -10,7 +10,7 @@ from matplotlib.ticker import EngFormatter, MaxNLocator, PercentFormatter
 
 from agon_verl.game.watches import WATCHES
 from agon_verl.report.picture import GREEN, INK, RED, A, B, Look, Picture, picture, plain
-from agon_verl.report.read import Curve
+from agon_verl.report.read import Curve, mean_of
 
 RUNGS = {-1.0: "#c0649a", 0.0: "#b8b8b8", 2.0: A, 2.5: "#4fb0e0", 3.0: GREEN}
 OTHER = float("inf")
@@ -83,14 +83,6 @@ def _limits(metric: str) -> list[tuple[float, str]]:
         further = watch.side not in ("above", "below")
         found += [(limit, "above"), (-limit, "below")] if further else [(limit, watch.side)]
     return found
-
-
-def mean_of(curves: Iterable[Curve]) -> Curve:
-    found: dict[int, list[float]] = {}
-    for curve in curves:
-        for step, value in curve.items():
-            found.setdefault(step, []).append(value)
-    return {step: sum(values) / len(values) for step, values in sorted(found.items())}
 
 
 def trailing(values: Sequence[float]) -> list[float]:

@@ -20,6 +20,15 @@ _SEED = re.compile(r"seed_(\d+)")
 Curve = dict[int, float]  # by step
 
 
+def mean_of(curves: Iterable[Curve]) -> Curve:
+    """At each step the mean of those that have it."""
+    found: dict[int, list[float]] = {}
+    for curve in curves:
+        for step, value in curve.items():
+            found.setdefault(step, []).append(value)
+    return {step: sum(values) / len(values) for step, values in sorted(found.items())}
+
+
 class ReportError(ValueError):
     """There is nothing to report on; the message says why."""
 
@@ -37,11 +46,7 @@ class Metrics:
 
     def mean_curve(self, names: Iterable[str]) -> Curve:
         """At each step the mean of those of `names` that it has."""
-        found: dict[int, list[float]] = {}
-        for name in names:
-            for step, value in zip(*self.curve(name), strict=True):
-                found.setdefault(step, []).append(value)
-        return {step: sum(values) / len(values) for step, values in sorted(found.items())}
+        return mean_of(dict(zip(*self.curve(name), strict=True)) for name in names)
 
     def held_out(self, data_source: str, way: str) -> tuple[list[int], list[float]]:
         return self.curve(f"val-core/{data_source}/{way}/acc/mean@1")
