@@ -71,6 +71,7 @@ setup(
             "mypy",
             "pre-commit",
             "pytest",
+            "pytest-timeout",
             "ruff",
         ],
     },

@@ -14,6 +14,11 @@ from typing import Any
 import torch
 import torch.distributed
 
+# vLLM's CPU build puts its worker into a process of its own, and the two wait for each other in a loop of
+# `sched_yield`: on a kernel that schedules by EEVDF they can keep everybody else off both cores of a machine for ten
+# seconds and more. With one worker there is nothing to wait for. vLLM turns "uni" into "mp"; the class it leaves alone.
+ONE_PROCESS = "vllm.v1.executor.uniproc_executor.UniProcExecutor"
+
 
 def cpu_only() -> bool:
     no_build = torch.version.cuda is None and torch.version.hip is None and not hasattr(torch, "npu")

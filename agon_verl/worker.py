@@ -2,15 +2,18 @@
 
 import dataclasses
 import hashlib
+import os
 from contextlib import ExitStack
 from typing import Any
 
+import torch
 from verl.single_controller.base.decorator import Dispatch, register
 from verl.workers.engine_workers import ActorRolloutRefWorker, TrainingWorker
 from verl.workers.utils.padding import response_from_nested
 
 from agon_verl import self_check
 from agon_verl.checkpoint import base_folder, hash_of_base
+from agon_verl.cpu import cpu_only
 from agon_verl.engine import owner
 from agon_verl.game.roles import ADAPTERS
 from agon_verl.self_check import Sample
@@ -18,9 +21,11 @@ from agon_verl.wire import MODEL_TYPE
 
 
 class AgonTrainingWorker(TrainingWorker):
-    """The only change is which engine it asks verl's registry for."""
+    """verl's, but for the engine it asks verl's registry for, and that it computes on all cores where those are all."""
 
     def __init__(self, config: Any) -> None:
+        if cpu_only():  # Ray allows one thread an actor, and vLLM rests while this one works
+            torch.set_num_threads(max(1, (os.cpu_count() or 1) // int(os.environ.get("RAY_LOCAL_WORLD_SIZE", "1"))))
         super().__init__(dataclasses.replace(config, model_type=MODEL_TYPE))
 
 

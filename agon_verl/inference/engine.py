@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from itertools import count
 from typing import Any
 
-from agon_verl.cpu import cpu_only, vllm_environment
+from agon_verl.cpu import ONE_PROCESS, cpu_only, vllm_environment
 from agon_verl.export import VLLM_RANKS
 from agon_verl.inference.chat import Chat, Messages, Pieces
 from agon_verl.inference.players import InferenceError, Players, Sampling
@@ -54,6 +54,7 @@ class Engine(Chat):
         }
         if on_cpu:
             settings.update(dtype="float32", enforce_eager=True, worker_extension_cls="agon_verl.cpu_lora.LoraOnCpu")
+            settings.update(distributed_executor_backend=ONE_PROCESS)
             # A prompt in chunks makes vLLM wind back the generator of a seeded request, and the CPU's has no offset.
             settings.update(enable_chunked_prefill=False, max_num_batched_tokens=max(4096, longest))
         if players.adapters:

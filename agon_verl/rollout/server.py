@@ -12,6 +12,7 @@ from vllm.lora.request import LoRARequest
 from vllm.sampling_params import RequestOutputKind
 
 from agon_verl.config import Opponent
+from agon_verl.cpu import ONE_PROCESS, cpu_only
 from agon_verl.game.roles import ADAPTERS
 from agon_verl.wire import BASE, SERVED, lora_id
 
@@ -55,6 +56,8 @@ class AgonServer(vLLMHttpServer):
 
     async def run_server(self, args: argparse.Namespace) -> None:
         args.max_loras = self._slots
+        if cpu_only() and args.tensor_parallel_size == 1:
+            args.distributed_executor_backend = ONE_PROCESS
         await super().run_server(args)
         self.engine: Any = _AdapterEngine(self.engine)
 

@@ -119,7 +119,7 @@ def started(target: Path, *arguments: object, keys: str = "") -> Iterator[Server
         yield Server(process, mark, port, log)
     finally:
         kill_marked(mark)
-        process.wait()
+        process.wait(timeout=30)
 
 
 def ready(server: Server) -> Server:
