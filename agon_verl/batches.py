@@ -1,5 +1,6 @@
 """Batches as verl's V1 trainer has them: keys and tags here, the rows themselves in TransferQueue."""
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -38,6 +39,23 @@ def to_train_on(batch: KVBatchMeta, settings: dict[str, Any]) -> KVBatchMeta:
         fields=list(TRAINED_ON),
         extra_info={**batch.extra_info, **settings},
     )
+
+
+def even_parts(rows: int, most: int) -> tuple[int, int]:
+    """The fewest parts of one size, `most` or less, that hold all rows: their number and that size."""
+    parts = math.ceil(rows / most)
+    return parts, math.ceil(rows / parts)
+
+
+def dealt(rows: int, ranks: int, parts: int) -> list[int]:
+    """Each rank's share of the rows, in as many parts, which follow each other, with every so-many-th row in each."""
+    share = rows // ranks
+    return [
+        row
+        for rank in range(ranks)
+        for part in range(parts)
+        for row in range(rank * share, (rank + 1) * share)[part::parts]
+    ]
 
 
 def select(batch: KVBatchMeta, rows: Sequence[int]) -> KVBatchMeta:

@@ -102,14 +102,14 @@ def _name_gloo_once() -> None:
     distributed.initialize_global_process_group_ray = initialize
 
 
-def vllm_environment() -> dict[str, str]:
-    """What the processes of vLLM's CPU build are started with."""
-    # One core is left to the engine's own loop, which would otherwise wait for the threads of the model's.
-    threads = str(max(1, (os.cpu_count() or 2) - 1))
+def vllm_environment(replicas: int = 1) -> dict[str, str]:
+    """What the processes of vLLM's CPU build are started with, where so many share the machine."""
+    given = os.environ.get("OMP_NUM_THREADS", "1")  # 1 is what Ray puts there where nobody has
     return {
         "VLLM_CPU_KVCACHE_SPACE": "1",
         "VLLM_CPU_OMP_THREADS_BIND": "nobind",
-        "OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS", threads),
+        # One core is left to those who ask vLLM and read its answers.
+        "OMP_NUM_THREADS": given if given != "1" else str(max(1, ((os.cpu_count() or 2) - 1) // replicas)),
     }
 
 
@@ -180,7 +180,10 @@ def _register_platform() -> None:
             return False  # weights travel through shared memory
 
         def rollout_env_vars(self) -> dict[str, str]:
-            return vllm_environment()
+            import ray
+
+            slots = ray.cluster_resources().get("GPU", 1) / max(1, len(ray.nodes()))
+            return vllm_environment(max(1, round(slots)))
 
         def cudart(self) -> None:
             return None

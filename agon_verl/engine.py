@@ -38,11 +38,12 @@ from verl.workers.engine.base import EngineRegistry
 from verl.workers.engine.fsdp import transformer_impl
 from verl.workers.engine.fsdp.transformer_impl import FSDPEngineWithLMHead
 
+from agon_verl.batches import even_parts
 from agon_verl.checkpoint import ADAPTER_FILE, TRAINING_STATE, CheckpointError
 from agon_verl.config import Opponent
 from agon_verl.game.roles import ADAPTERS
 from agon_verl.log_probs import token_entropy, token_log_probs
-from agon_verl.on_policy import FIRST_UPDATE, on_policy
+from agon_verl.on_policy import ONLY_UPDATE, on_policy
 from agon_verl.optim import LINEAR, linear_decay
 from agon_verl.tensors import adapter_distance, adapter_parameters, misfits, placed, save, whole
 from agon_verl.wire import ADAPTER, MODEL_TYPE, SYNC_SEPARATOR, past_of
@@ -154,9 +155,11 @@ class PairEngine(FSDPEngineWithLMHead):
         self.activate(adapter_of(data))
         rows = torch.stack([mask.sum() > 0 for mask in data["loss_mask"].unbind()]).sum().to(get_device_id())
         torch.distributed.all_reduce(rows, group=self.get_data_parallel_group())
-        tu.assign_non_tensor(data, global_batch_size=int(rows))
-        first = tu.get_non_tensor_data(data, FIRST_UPDATE, default=False)
-        return super().train_batch(data, on_policy(loss_function) if first else loss_function)
+        most = tu.get_non_tensor_data(data, "micro_batch_size_per_gpu", default=None) or len(data)
+        _, micro = even_parts(len(data), most)
+        tu.assign_non_tensor(data, global_batch_size=int(rows), micro_batch_size_per_gpu=micro)
+        only = tu.get_non_tensor_data(data, ONLY_UPDATE, default=False)
+        return super().train_batch(data, on_policy(loss_function) if only else loss_function)
 
     def optimizer_step(self) -> float:
         norm = super().optimizer_step()

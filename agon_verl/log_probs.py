@@ -69,6 +69,9 @@ def token_log_probs(logits: torch.Tensor, labels: torch.Tensor, inplace_backward
     return _TokenLogProbs.apply(flat, labels.reshape(-1)).view(labels.shape)
 
 
-def token_entropy(logits: torch.Tensor) -> torch.Tensor:
-    """In nats and float32, one for each token. Called as verl's `entropy_from_logits` is."""
+def token_entropy(logits: torch.Tensor, chunk_size: int | None = None) -> torch.Tensor:
+    """In nats and float32, one for each token. Called as verl's `entropy_from_logits` is.
+
+    It is computed in chunks always, of a size of its own: `chunk_size` is what verl's chunked one is called with.
+    """
     return _TokenEntropy.apply(logits.reshape(-1, logits.shape[-1])).view(logits.shape[:-1])

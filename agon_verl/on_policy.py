@@ -14,7 +14,7 @@ from verl.utils import tensordict_utils as tu
 from verl.utils.metric import AggregationType, Metric
 from verl.workers.utils.padding import response_from_nested
 
-FIRST_UPDATE = "first_update"  # how the trainer asks for it
+ONLY_UPDATE = "only_update"  # how the trainer asks for it
 ENTROPY_IN_LOSS = "entropy_in_loss"  # else it is only watched, and needs no gradient
 OLD = "old_log_probs"
 ROLLOUT = "rollout_log_probs"

@@ -33,7 +33,7 @@ from verl.utils.py_functional import rename_dict
 from verl.workers.rollout.replica import RolloutReplicaRegistry
 
 from agon_verl import self_check
-from agon_verl.batches import concat, no_advantage, put_rewards, select, to_train_on
+from agon_verl.batches import concat, dealt, even_parts, no_advantage, put_rewards, select, to_train_on
 from agon_verl.checkpoint import CheckpointError
 from agon_verl.config import AgonConfig
 from agon_verl.game.advantages import group_advantages, live_groups
@@ -42,7 +42,7 @@ from agon_verl.game.health import Trends, cascade_health, health_metrics, valida
 from agon_verl.game.prompts import CHALLENGE
 from agon_verl.game.roles import ADAPTERS, Roles, directions, roles
 from agon_verl.game.statistics import Pair, dead_groups, known, pair_metrics
-from agon_verl.on_policy import ENTROPY_IN_LOSS, FIRST_UPDATE
+from agon_verl.on_policy import ENTROPY_IN_LOSS, ONLY_UPDATE
 from agon_verl.preflight import check_settings
 from agon_verl.records import overlap, pair_records, write_jsonl
 from agon_verl.resume import ResumableTrainer
@@ -296,7 +296,10 @@ class AgonTrainer(ResumableTrainer):
         problems = {key.rsplit("_", 2)[0] for stream in live for key in stream.live.keys}
         self._mini_batches = math.ceil(len(problems) / self.config.actor_rollout_ref.actor.ppo_mini_batch_size)
         ready = [self._with_advantages(stream, own) for stream in live]
-        batch = ready[0] if len(ready) == 1 else self._balance_batch(concat(ready), metrics=own)
+        batch = ready[0]
+        if len(ready) > 1:
+            batch = self._balance_batch(concat(ready), metrics=own)
+            no_advantage(select(batch, [row for row, tag in enumerate(batch.tags) if tag.get("is_padding")]))
         with marked_timer("update_actor", self.timing_raw), self._settings_of(live[-1]):
             batch = self._update_actor(batch, metrics=own)  # 10
         metrics.update({f"{adapter}/{k}": v for k, v in own.items()})
@@ -305,7 +308,7 @@ class AgonTrainer(ResumableTrainer):
     def _with_advantages(self, stream: Stream, metrics: dict) -> KVBatchMeta:
         with self._settings_of(stream):
             batch = self._balance_batch(stream.live, metrics=metrics)
-            if not self._is_first_update:
+            if not self._is_only_update:
                 with marked_timer("old_log_prob", self.timing_raw):
                     batch = self._compute_old_log_prob(batch, metrics=metrics)
             if self.use_reference_policy:
@@ -315,7 +318,7 @@ class AgonTrainer(ResumableTrainer):
                 return self._compute_advantage(batch, metrics=metrics)  # 8
 
     @property
-    def _is_first_update(self) -> bool:
+    def _is_only_update(self) -> bool:
         """Whether the policy is still the one that the rows came from, whenever the loss is computed."""
         algorithm, actor = self.config.algorithm, self.config.actor_rollout_ref.actor
         correction = algorithm.get("rollout_correction") or {}
@@ -328,7 +331,7 @@ class AgonTrainer(ResumableTrainer):
         algorithm, rollout = self.config.algorithm, self.config.actor_rollout_ref.rollout
         before = algorithm.adv_estimator, algorithm.get("rollout_correction"), rollout.temperature
         algorithm.adv_estimator = f"agon_{stream.name}"
-        if self._is_first_update:
+        if self._is_only_update:
             algorithm.rollout_correction = None  # which would ask for the old log-probs, to no other end than metrics
         if stream.name == "challenge":
             rollout.temperature = self.game.challenge_sampling.get("temperature", rollout.temperature)
@@ -338,27 +341,42 @@ class AgonTrainer(ResumableTrainer):
             algorithm.adv_estimator, algorithm.rollout_correction, rollout.temperature = before
 
     def _get_required_batch_multiple(self, dp_size: int) -> int:
-        """Rows are filled up to whole mini-batches of the live rows, not of all the rows that were sampled."""
+        """Rows are filled up to whole mini-batches of the live rows, not of all the rows that were sampled.
+
+        Micro-batches of a fixed size must be whole as well, unless the update is the only pass over the rows: then the
+        engine makes them a little smaller.
+        """
+        self._ranks = dp_size
         actor, rollout = self.config.actor_rollout_ref.actor, self.config.actor_rollout_ref.rollout
         micro = 1
+        if not actor.use_dynamic_bsz and self._is_only_update and not self.use_reference_policy:
+            return dp_size * math.prod(even_parts(math.ceil(self._rows / dp_size), actor.ppo_micro_batch_size_per_gpu))
         if not actor.use_dynamic_bsz:
             micro = math.lcm(actor.ppo_micro_batch_size_per_gpu, rollout.log_prob_micro_batch_size_per_gpu)
         return dp_size * self._mini_batches * micro
 
     def _balance_batch(self, batch: KVBatchMeta, metrics: dict, **kwargs: Any) -> KVBatchMeta:
-        """Rows in order of length, for a micro-batch is padded to its longest row. Several mini-batches stay mixed."""
+        """Rows in order of length, for a micro-batch is padded to its longest row; several mini-batches stay mixed.
+
+        verl puts the rows that fill a batch up at its end. Dealt out, they leave no mini-batch without a row to learn
+        from, on which Adam would take a step all the same.
+        """
+        self._rows = len(batch.keys)
         if self._mini_batches == 1:
-            batch = select(batch, sorted(range(len(batch.keys)), key=lambda row: batch.tags[row]["seq_len"]))
-        return super()._balance_batch(batch, metrics, **kwargs)
+            batch = select(batch, sorted(range(self._rows), key=lambda row: batch.tags[row]["seq_len"]))
+            return super()._balance_batch(batch, metrics, **kwargs)
+        batch = super()._balance_batch(batch, metrics, **kwargs)
+        batch.reorder(dealt(len(batch.keys), self._ranks, self._mini_batches))
+        return batch
 
     def _update_actor(self, batch: KVBatchMeta, metrics: dict) -> KVBatchMeta:
         """One pass over a stream's live rows. The loss counts the rows that carry loss (`PairEngine.train_batch`)."""
         actor = self.config.actor_rollout_ref.actor
-        in_loss, first = actor.entropy_coeff != 0.0, self._is_first_update
+        in_loss, only = actor.entropy_coeff != 0.0, self._is_only_update
         settings = {
-            FIRST_UPDATE: first,
+            ONLY_UPDATE: only,
             ENTROPY_IN_LOSS: in_loss,
-            "calculate_entropy": actor.calculate_entropy or in_loss or first,
+            "calculate_entropy": actor.calculate_entropy or in_loss or only,
             "mini_batch_size": len(batch) // self._mini_batches,
             "epochs": actor.ppo_epochs,
             "seed": actor.data_loader_seed,
@@ -367,7 +385,7 @@ class AgonTrainer(ResumableTrainer):
         }
         output = self.actor_rollout_wg.update_actor(to_train_on(batch, settings))
         found = reduce_metrics(rename_dict(output["metrics"], "actor/"))
-        if first:
+        if only:
             found["actor/entropy"] = found["actor/entropy_loss"]
         metrics.update({_own_name(name): value for name, value in found.items()})
         return batch

@@ -1,11 +1,21 @@
-"""A reward for timing alone: right or wrong by the text's checksum, so that almost every group has variance."""
+"""A reward for timing alone: right or wrong by the text's checksum, so that most groups have variance.
+
+Without `ties` it also says how well formed the text is, a number between 0 and 1 by the same checksum: only a group of
+completions that are all the same then has none.
+"""
 
 import zlib
 from typing import Any
 
 
 async def compute_score(
-    data_source: str, solution_str: str, ground_truth: Any, extra_info: dict | None = None, **_: Any
+    data_source: str,
+    solution_str: str,
+    ground_truth: Any,
+    extra_info: dict | None = None,
+    ties: bool = True,
+    **_: Any,
 ) -> dict[str, float]:
-    right = float(zlib.crc32(solution_str.encode()) % 2)
-    return {"score": 2 * right, "acc": right, "format": 0.0}
+    checksum = zlib.crc32(solution_str.encode())
+    right, form = float(checksum % 2), 0.0 if ties else checksum / 2**32
+    return {"score": 2 * right + 0.5 * form, "acc": right, "format": form}

@@ -3,10 +3,10 @@
     python benchmarks/step_time.py --model MODEL --data DATA.parquet [--device cuda] [--steps 12] [--n 8] [--prompts 32]
 
 Both run in one command on one machine, one after the other, with the same model, data, caps, batch settings and reward,
-and nothing is set differently but the recipe. The reward is a coin (`coin_reward.py`): it makes nearly every group
-live, the worst case for Agon, which skips the groups that teach nothing while stock verl trains on them. The first
-steps warm up and are left out; the table has medians with the range, from verl's own timers. Rewards are computed while
-others are generated and have no time of their own; a reference pass there is none, for the KL term is off.
+and nothing is set differently but the recipe. The reward is made up (`coin_reward.py`) and makes every group live whose
+completions are not all the same: the worst case for Agon, which skips dead groups while stock verl trains on them. The
+first steps warm up and are left out; the table has medians with the range, from verl's own timers. Rewards are computed
+while others are generated and have no time of their own; a reference pass there is none, for the KL term is off.
 """
 
 import argparse
@@ -17,6 +17,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 HERE = Path(__file__).parent
@@ -57,8 +58,10 @@ def shared(args: argparse.Namespace) -> list[str]:
         "+ray_kwargs.ray_init.include_dashboard=false",
         "reward.num_workers=2",
         f"reward.custom_reward_function.path={HERE / 'coin_reward.py'}",
+        "+reward.custom_reward_function.reward_kwargs.ties=false",
         f"trainer.total_training_steps={args.steps}",
-        "trainer.n_gpus_per_node=1",
+        "trainer.total_epochs=1000",  # the steps decide
+        f"trainer.n_gpus_per_node={args.ranks}",
         "trainer.nnodes=1",
         "trainer.logger=[console,file]",
         "trainer.val_before_train=false",
@@ -69,12 +72,12 @@ def shared(args: argparse.Namespace) -> list[str]:
     ]
 
 
-def on_cpu() -> list[str]:
+def on_cpu(ranks: int) -> list[str]:
     """What verl needs on a machine without an accelerator, for stock as for Agon."""
     return [
         "trainer.device=cpu",
         "ray_kwargs.ray_init.num_cpus=16",
-        "+ray_kwargs.ray_init.num_gpus=1",
+        f"+ray_kwargs.ray_init.num_gpus={ranks}",
         "actor_rollout_ref.rollout.dtype=float32",
         "actor_rollout_ref.rollout.enforce_eager=true",
         "actor_rollout_ref.rollout.free_cache_engine=false",
@@ -95,11 +98,13 @@ def commands(args: argparse.Namespace) -> dict[str, list[str]]:
     ]
     agon = ["+recipe=agon", f"actor_rollout_ref.rollout.n={args.n}", *shared(args)]
     return {
-        name: [*run, *(on_cpu() if args.device == "cpu" else [])] for name, run in (("stock", stock), ("agon", agon))
+        name: [*run, *(on_cpu(args.ranks) if args.device == "cpu" else [])]
+        for name, run in (("stock", stock), ("agon", agon))
     }
 
 
-def run(name: str, overrides: list[str], out: Path) -> Path:
+def run(name: str, overrides: list[str], out: Path, watch: Callable[[str, Path], None] | None = None) -> Path:
+    """`watch` is called all the time, with the variable in the environment of the run's processes and its metrics."""
     metrics = out / f"{name}.jsonl"
     metrics.unlink(missing_ok=True)
     with tempfile.TemporaryDirectory(prefix="ray", dir="/tmp") as ray_dir, (out / f"{name}.log").open("w") as log:
@@ -110,14 +115,19 @@ def run(name: str, overrides: list[str], out: Path) -> Path:
         while process.poll() is None:
             if not first and metrics.exists() and metrics.stat().st_size:
                 first = time.time() - begun
+            if watch:
+                watch(f"RAY_TMPDIR={ray_dir}", metrics)
             time.sleep(0.2)
         if process.returncode:
             raise SystemExit(f"{name} failed: see {out / f'{name}.log'}")
+    logged = len(metrics.read_text().splitlines())
+    if f"trainer.total_training_steps={logged}" not in overrides:
+        raise SystemExit(f"{name} ended after {logged} steps: see {out / f'{name}.log'}")
     (out / f"{name}.first").write_text(f"{first:.1f}")
     return metrics
 
 
-def measured(out: Path, name: str) -> dict[str, list[float]]:
+def measured(out: Path, name: str, rollouts: int, ranks: int) -> dict[str, list[float]]:
     """What each step after warm-up says of each row of the table."""
     logged = [json.loads(line)["data"] for line in (out / f"{name}.jsonl").read_text().splitlines()]
     first = float((out / f"{name}.first").read_text()) - logged[0]["timing_s/step"]
@@ -125,14 +135,15 @@ def measured(out: Path, name: str) -> dict[str, list[float]]:
     for step in (s for s in logged if s.get("training/global_step", 0) > WARM_UP):
         seconds = {part: step.get(f"timing_s/{part}", 0.0) for part in PARTS}
         trained = seconds["old_log_prob"] + seconds["update_actor"]
-        rollouts = step["perf/total_num_tokens"] / (step["prompt_length/mean"] + step["response_length/mean"])
+        # Of each rank, on average, and of each stream; Agon leaves dead groups out, and fills batches up.
+        tokens = ranks * sum(value for key, value in step.items() if key.endswith("global_seqlen/mean"))
         memory = [value for key, value in step.items() if key.endswith("perf/max_memory_allocated_gb")]
         told = {f"{part}, s": value for part, value in seconds.items()} | {
             "rest, s": seconds["step"] - sum(seconds[part] for part in PARTS[:-1]),
             "old_log_prob + update_actor, s": trained,
             "tokens generated a second": rollouts * step["response_length/mean"] / seconds["gen"],
-            "tokens trained on a second": step["perf/total_num_tokens"] / trained,
-            "tokens a step": step["perf/total_num_tokens"],
+            "tokens trained on a second": tokens / trained,
+            "tokens trained on": tokens,
             "peak training memory, GB": max(memory),
         }
         for row, value in told.items():
@@ -155,8 +166,8 @@ def _cell(values: list[float]) -> str:
     return middle if low == high else f"{middle} ({low}–{high})"
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+def arguments(description: str | None, out: str) -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--model", required=True)
     parser.add_argument("--data", required=True)
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cuda")
@@ -166,19 +177,26 @@ def main() -> None:
     parser.add_argument("--prompt-length", type=int, default=512)
     parser.add_argument("--response-length", type=int, default=256)
     parser.add_argument("--micro-batch", type=int, default=64)
+    parser.add_argument("--ranks", type=int, default=1)
     parser.add_argument("overrides", nargs="*", help="further settings for both runs, as verl's command takes them")
-    parser.add_argument("--out", type=Path, default=Path("outputs/step_time"))
+    parser.add_argument("--out", type=lambda path: Path(path).absolute(), default=Path(out).absolute())
+    return parser
+
+
+def main() -> None:
+    parser = arguments(__doc__, "outputs/step_time")
     parser.add_argument(
         "--only", choices=("stock", "agon"), help="run one of the two, and show the table from what is there"
     )
     args = parser.parse_args()
-    out = args.out.absolute()
+    out = args.out
     out.mkdir(parents=True, exist_ok=True)
     for name, overrides in commands(args).items():
         if args.only in (None, name):
             run(name, overrides, out)
     if (out / "stock.jsonl").exists() and (out / "agon.jsonl").exists():
-        print(table(measured(out, "stock"), measured(out, "agon")))
+        rollouts = 2 * args.n * args.prompts
+        print(table(*(measured(out, name, rollouts, args.ranks) for name in ("stock", "agon"))))
 
 
 if __name__ == "__main__":

@@ -54,7 +54,8 @@ class Engine(Chat):
         }
         if on_cpu:
             settings.update(dtype="float32", enforce_eager=True, worker_extension_cls="agon_verl.cpu_lora.LoraOnCpu")
-            settings.update(distributed_executor_backend=ONE_PROCESS)
+            if options.get("tensor_parallel_size", 1) == options.get("pipeline_parallel_size", 1) == 1:
+                settings.update(distributed_executor_backend=ONE_PROCESS)
             # A prompt in chunks makes vLLM wind back the generator of a seeded request, and the CPU's has no offset.
             settings.update(enable_chunked_prefill=False, max_num_batched_tokens=max(4096, longest))
         if players.adapters:

@@ -24,6 +24,9 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
             "data.max_response_length=64",
             f"actor_rollout_ref.rollout.n={N}",
             "actor_rollout_ref.actor.optim.lr=0.001",
+            "actor_rollout_ref.actor.use_dynamic_bsz=false",
+            "actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu=5",  # no number of live rows is a multiple
+            "actor_rollout_ref.rollout.log_prob_micro_batch_size_per_gpu=5",
             "reward.custom_reward_function.reward_kwargs.time_limit=30",  # two cores do everything else as well
             f"trainer.total_training_steps={STEPS}",
             f"trainer.test_freq={STEPS}",

@@ -170,6 +170,20 @@ def test_log_probs_are_those_of_the_rows_own_adapter(tiny: Path) -> None:
     assert torch.equal(log_probs(engine, batch("A", rows=3)), as_a)  # and B left no trace
 
 
+def test_micro_batches_are_cut_evenly_and_teach_the_same(tiny: Path) -> None:
+    """Six rows with a size of four are three and three, which verl would refuse; all at once is the plain way."""
+    trained = []
+    for size in (6, 4):
+        engine, loss = make_engine(tiny)
+        data = batch("B", rows=6, seed=4)
+        tu.assign_non_tensor(data, micro_batch_size_per_gpu=size)
+        update(engine, loss, data)
+        trained.append(snapshot(engine))
+    plain, cut = trained
+    for name, tensor in plain.items():
+        torch.testing.assert_close(_plain(cut[name]), _plain(tensor), atol=1e-7, rtol=1e-5)
+
+
 @pytest.mark.parametrize("coefficient", [0.0, 0.1])
 def test_the_first_update_needs_no_pass_for_its_old_log_probs(tiny: Path, coefficient: float) -> None:
     """Against verl's way, the pass and then the update: weights, norm of the gradient, what the pass is read for."""
@@ -202,7 +216,7 @@ def test_the_first_update_needs_no_pass_for_its_old_log_probs(tiny: Path, coeffi
     engine, loss = make_engine(tiny, *overrides)
     first = data()
     del first["old_log_probs"]
-    tu.assign_non_tensor(first, first_update=True)
+    tu.assign_non_tensor(first, only_update=True)
     same_weights, same_metrics = trained(first)
 
     for name, tensor in weights.items():

@@ -1,0 +1,103 @@
+"""How the parts of an Agon step grow with N, problems a step, response cap and ranks, one of them varied at a time.
+
+    python benchmarks/scaling.py --model MODEL --data DATA.parquet --device cpu --prompts 8 --n 4 --response-length 128
+
+What is given is the setting that the others depart from. Every completion is as long as the cap (verl's `ignore_eos`).
+Commands that were measured are not measured again. Writes `scaling.md` and `scaling.png` to --out.
+"""
+
+import argparse
+import json
+import math
+import shutil
+import statistics
+from pathlib import Path
+
+import matplotlib
+
+matplotlib.use("Agg")
+import matplotlib.pyplot as plt
+from step_time import arguments, commands, measured, run
+
+VARIED = {
+    "n": ("N", (2, 4, 8, 16)),
+    "prompts": ("problems a step", (8, 16, 32, 64)),
+    "response_length": ("response cap, tokens", (128, 256, 512, 1024)),
+    "ranks": ("data-parallel ranks", (1, 2)),
+}
+PARTS = {"gen": "generation", "update_actor": "update", "adv": "advantages", "update_weights": "sync", "rest": "rest"}
+COLOURS = ("#4477aa", "#cc6677", "#117733", "#ddaa33", "#999999", "#000000")
+
+
+def with_room(model: Path, tokens: int, out: Path) -> Path:
+    """The model with at least so many positions: a toy may have fewer, and those of rotary embeddings are free."""
+    config = json.loads((model / "config.json").read_text())
+    if config["max_position_embeddings"] >= tokens:
+        return model
+    copy = out / "model"
+    shutil.copytree(model, copy, dirs_exist_ok=True)
+    (copy / "config.json").write_text(json.dumps({**config, "max_position_embeddings": tokens}))
+    return copy
+
+
+def measure(args: argparse.Namespace, **changed: int) -> dict[str, float]:
+    """Medians of the parts of a step."""
+    setting = argparse.Namespace(**{**vars(args), **changed})
+    name = "_".join(f"{key}{getattr(setting, key)}" for key in VARIED)
+    command, done = commands(setting)["agon"], args.out / f"{name}.json"
+    if not done.exists() or json.loads(done.read_text()) != command:
+        run(name, command, args.out)
+        done.write_text(json.dumps(command))
+    found = measured(args.out, name, 2 * setting.n * setting.prompts, setting.ranks)
+    return {row: statistics.median(values) for row, values in found.items()}
+
+
+def draw(found: dict[str, dict[int, dict[str, float]]], picture: Path) -> None:
+    figure, panels = plt.subplots(1, len(found), figsize=(13, 4), sharey=True, layout="constrained")
+    for panel, (key, points) in zip(panels, found.items(), strict=True):
+        values = sorted(points)
+        for (part, label), colour in zip((*PARTS.items(), ("step", "whole step")), COLOURS, strict=True):
+            seconds = [points[value][f"{part}, s"] for value in values]
+            panel.plot(values, seconds, marker="o", color=colour, label=label, linewidth=2 if part == "step" else 1)
+        first = points[values[0]]["step, s"]
+        panel.plot(values, [first * v / values[0] for v in values], ":", color="#000000", label="linear")
+        panel.set(xscale="log", yscale="log", xlabel=VARIED[key][0], xticks=values, xticklabels=map(str, values))
+        panel.minorticks_off()
+    panels[0].set(ylabel="seconds")
+    panels[0].legend(frameon=False, fontsize=8)
+    figure.savefig(picture, dpi=110)
+
+
+def table(found: dict[str, dict[int, dict[str, float]]]) -> str:
+    """The exponent is of the last point against the first: 1 is linear, 0 constant."""
+    lines = [f"| | {' | '.join(PARTS.values())} | **step** |", "|---|" + "---|" * (len(PARTS) + 1)]
+    for key, points in found.items():
+        values = sorted(points)
+        for value in values:
+            cells = [f"{points[value][f'{part}, s']:.2f}" for part in (*PARTS, "step")]
+            lines.append(f"| {VARIED[key][0]} {value} | {' | '.join(cells)} |")
+        first, last = points[values[0]], points[values[-1]]
+        exponents = [
+            math.log(last[f"{part}, s"] / first[f"{part}, s"]) / math.log(values[-1] / values[0])
+            for part in (*PARTS, "step")
+        ]
+        lines.append(f"| *exponent* | {' | '.join(f'*{exponent:.2f}*' for exponent in exponents)} |")
+    return "\n".join(lines)
+
+
+def main() -> None:
+    args = arguments(__doc__, "outputs/scaling").parse_args()
+    args.out.mkdir(parents=True, exist_ok=True)
+    args.model = with_room(Path(args.model), args.prompt_length + max(VARIED["response_length"][1]), args.out)
+    args.overrides = [*args.overrides, "actor_rollout_ref.rollout.ignore_eos=true"]
+    found = {
+        key: {value: measure(args, **{key: value}) for value in values}  # type: ignore[arg-type]
+        for key, (_, values) in VARIED.items()
+    }
+    (args.out / "scaling.md").write_text(table(found) + "\n")
+    draw(found, args.out / "scaling.png")
+    print(table(found))
+
+
+if __name__ == "__main__":
+    main()
