@@ -98,7 +98,7 @@ def _name(command: str) -> str:
     first = command.split(" ")[0]
     if first.startswith("ray::"):
         return first.removeprefix("ray::").split(".")[0]
-    module = re.search(r" -m (\S+)|/([\w-]+)\.py ", command)
+    module = re.search(r" -m (\S+)|/([\w-]+)\.py ", command) if Path(first).name.startswith("python") else None
     return (module[1] or module[2]) if module else Path(first).name
 
 

@@ -77,6 +77,7 @@ def on_cpu(ranks: int) -> list[str]:
     return [
         "trainer.device=cpu",
         "ray_kwargs.ray_init.num_cpus=16",
+        "+ray_kwargs.ray_init._system_config.task_events_max_num_task_in_gcs=10000",
         f"+ray_kwargs.ray_init.num_gpus={ranks}",
         "actor_rollout_ref.rollout.dtype=float32",
         "actor_rollout_ref.rollout.enforce_eager=true",
