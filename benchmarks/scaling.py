@@ -64,7 +64,7 @@ def draw(found: dict[str, dict[int, dict[str, float]]], picture: Path) -> None:
         panel.set(xscale="log", yscale="log", xlabel=VARIED[key][0], xticks=values, xticklabels=map(str, values))
         panel.minorticks_off()
     panels[0].set(ylabel="seconds")
-    panels[0].legend(frameon=False, fontsize=8)
+    figure.legend(*panels[0].get_legend_handles_labels(), loc="outside right upper", frameon=False, fontsize=9)
     figure.savefig(picture, dpi=110)
 
 
