@@ -25,7 +25,7 @@ WARM_UP, ASKED_EVERY, SMALL = 20, 10, 20.0  # steps, steps, MB
 ASK = """
 import json, sys, ray, transfer_queue as tq
 from ray._private.internal_api import memory_summary
-ray.init(address="auto", logging_level="ERROR", log_to_driver=False)
+ray.init(address=sys.argv[1], logging_level="ERROR", log_to_driver=False)
 tq.init()
 for _ in sys.stdin:
     told = {"store": memory_summary(stats_only=True), "rows": sum(map(len, tq.kv_list().values()))}
@@ -39,6 +39,7 @@ class Watch:
         self.seen: dict[int, dict[str, float]] = {}
         self.shared: dict[int, dict[str, int]] = {}
         self.names: dict[str, str] = {}
+        self._address = ""  # of the run's Ray: others may be running
         self._errors = (out / "asked.log").open("w")
         self._asker: subprocess.Popen[str] | None = None
 
@@ -49,7 +50,7 @@ class Watch:
         self.step, self.seen[step] = step, self._memory(mark.encode())
         if self._asker is None:  # connected long before it is asked
             self._asker = subprocess.Popen(
-                [sys.executable, "-c", ASK],
+                [sys.executable, "-c", ASK, self._address],
                 env={**os.environ, **dict([mark.split("=", 1)])},
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
@@ -75,6 +76,8 @@ class Watch:
                 kilobytes = re.search(r"RssAnon:\s+(\d+)", (entry / "status").read_text())
             except OSError:
                 continue  # gone
+            if address := re.search(r"--gcs-address=(\S+)", command):
+                self._address = address[1]
             if kilobytes:
                 found[entry.name] = int(kilobytes[1]) / 1000
                 self.names[entry.name] = _name(command)
