@@ -4,7 +4,8 @@
 
 A process's memory is what it has for itself (`RssAnon`), looked at when a step is logged; what the processes share
 through Ray's object store and TransferQueue is asked for every tenth, when the next step has just begun. Writes
-`memory.json`, `memory.md` and `memory.png` to --out; the table is of the steps after the first 20.
+`memory.json`, `memory.md` and `memory.png` to --out; the table is of the steps after the first 20. No other Ray may run
+on the machine, or nothing is learned of the store.
 """
 
 import json
@@ -25,7 +26,7 @@ WARM_UP, ASKED_EVERY, SMALL = 20, 10, 20.0  # steps, steps, MB
 ASK = """
 import json, sys, ray, transfer_queue as tq
 from ray._private.internal_api import memory_summary
-ray.init(address=sys.argv[1], logging_level="ERROR", log_to_driver=False)
+ray.init(address="auto", logging_level="ERROR", log_to_driver=False)
 tq.init()
 for _ in sys.stdin:
     told = {"store": memory_summary(stats_only=True), "rows": sum(map(len, tq.kv_list().values()))}
@@ -39,7 +40,6 @@ class Watch:
         self.seen: dict[int, dict[str, float]] = {}
         self.shared: dict[int, dict[str, int]] = {}
         self.names: dict[str, str] = {}
-        self._address = ""  # of the run's Ray: others may be running
         self._errors = (out / "asked.log").open("w")
         self._asker: subprocess.Popen[str] | None = None
 
@@ -50,7 +50,7 @@ class Watch:
         self.step, self.seen[step] = step, self._memory(mark.encode())
         if self._asker is None:  # connected long before it is asked
             self._asker = subprocess.Popen(
-                [sys.executable, "-c", ASK, self._address],
+                [sys.executable, "-c", ASK],
                 env={**os.environ, **dict([mark.split("=", 1)])},
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
@@ -76,8 +76,6 @@ class Watch:
                 kilobytes = re.search(r"RssAnon:\s+(\d+)", (entry / "status").read_text())
             except OSError:
                 continue  # gone
-            if address := re.search(r"--gcs-address=(\S+)", command):
-                self._address = address[1]
             if kilobytes:
                 found[entry.name] = int(kilobytes[1]) / 1000
                 self.names[entry.name] = _name(command)
