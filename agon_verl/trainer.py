@@ -348,11 +348,11 @@ class AgonTrainer(ResumableTrainer):
         """
         self._ranks = dp_size
         actor, rollout = self.config.actor_rollout_ref.actor, self.config.actor_rollout_ref.rollout
-        micro = 1
-        if not actor.use_dynamic_bsz and self._is_only_update and not self.use_reference_policy:
+        if actor.use_dynamic_bsz:
+            return dp_size * self._mini_batches
+        if self._is_only_update and not self.use_reference_policy:
             return dp_size * math.prod(even_parts(math.ceil(self._rows / dp_size), actor.ppo_micro_batch_size_per_gpu))
-        if not actor.use_dynamic_bsz:
-            micro = math.lcm(actor.ppo_micro_batch_size_per_gpu, rollout.log_prob_micro_batch_size_per_gpu)
+        micro = math.lcm(actor.ppo_micro_batch_size_per_gpu, rollout.log_prob_micro_batch_size_per_gpu)
         return dp_size * self._mini_batches * micro
 
     def _balance_batch(self, batch: KVBatchMeta, metrics: dict, **kwargs: Any) -> KVBatchMeta:

@@ -120,7 +120,8 @@ def table(watch: Watch) -> tuple[str, dict[str, list[tuple[int, float]]]]:
         lines.append(f"| {watch.names[process]} | {steps} | {later[0][1]:.0f} | {later[-1][1]:.0f} | {slope:+.0f} |")
     lines += ["", "| shortly after step | rows in TransferQueue | objects in Ray's store | MiB |", "|---|---|---|---|"]
     for step, told in watch.shared.items():
-        lines.append(f"| {step} | {told.get('rows')} | {told.get('objects')} | {told.get('megabytes')} |")
+        cells = f"{told['rows']} | {told['objects']} | {told['megabytes']}" if told else "no answer, see asked.log | |"
+        lines.append(f"| {step} | {cells} |")
     return "\n".join(lines), kept
 
 
@@ -137,6 +138,8 @@ def main() -> None:
     parser = arguments(__doc__, "outputs/memory")
     parser.set_defaults(steps=100)
     args = parser.parse_args()
+    if args.steps < WARM_UP + 2:
+        parser.error(f"--steps must be {WARM_UP + 2} or more: the first {WARM_UP} warm up")
     args.out.mkdir(parents=True, exist_ok=True)
     watch = Watch(args.out)
     try:

@@ -161,6 +161,11 @@ def test_the_names(client: openai.OpenAI) -> None:
     assert [model.id for model in client.models.list()] == ["agon", "A_to_B", "B_to_A", "A", "B", "base"]
 
 
+def test_vllm_is_one_process_and_does_not_wait_for_another(server: Server) -> None:
+    names = [(path / "cmdline").read_bytes().split(b"\0")[0].decode() for path in server.processes()]
+    assert [name for name in names if name.startswith("VLLM")] == ["VLLM::EngineCore"]
+
+
 def test_a_chat_is_the_cascade_played_by_hand(client: openai.OpenAI) -> None:
     shown = set()
     for number in (0, 3, 7):
