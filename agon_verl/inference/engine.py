@@ -18,6 +18,9 @@ from agon_verl.inference.chat import Chat, Messages, Pieces
 from agon_verl.inference.players import InferenceError, Players, Sampling
 from agon_verl.wire import BASE, lora_id
 
+PULSE = 1.0  # seconds between two looks at an engine that has not answered yet
+DIED = "vLLM's engine has died; what it said is above"
+
 
 @dataclass(frozen=True, slots=True)
 class Completion:
@@ -132,8 +135,8 @@ class Engine(Chat):
             lora_request=self._loras.get(player),
         )
         try:
-            async with aclosing(requests):  # left early, it is taken out of vLLM at once
-                async for output in requests:
+            async with aclosing(self._outputs(requests)) as outputs:  # left early, it is taken out of vLLM at once
+                async for output in outputs:
                     (said,) = output.outputs
                     ids += said.token_ids
                     finish = said.finish_reason or finish
@@ -143,11 +146,28 @@ class Engine(Chat):
                             finish = "stop"
                             break
         except EngineDeadError:
-            raise InferenceError("vLLM's engine has died; what it said is above") from None
+            raise InferenceError(DIED) from None
         if finish not in ("stop", "length"):
             raise InferenceError(f"vLLM ended a request with {finish or 'nothing'}")
         text = self.reader.decode(ids)
         yield Completion(text, tuple(ids), len(prompt), finish, self.reader.opened_by(prompt))
+
+    async def _outputs(self, requests: AsyncGenerator[Any, None]) -> AsyncGenerator[Any, None]:
+        """vLLM tells of its engine's death who has had an output, and lets a request that has not wait for ever."""
+        async with aclosing(requests):
+            first = asyncio.ensure_future(anext(requests))
+            try:
+                while not (await asyncio.wait({first}, timeout=PULSE))[0]:
+                    if not self.alive:
+                        raise InferenceError(DIED)
+                if first.cancelled():  # not by us: vLLM has closed its sockets
+                    raise InferenceError(DIED)
+                yield first.result()
+            finally:
+                first.cancel()
+                await asyncio.gather(first, return_exceptions=True)
+            async for output in requests:
+                yield output
 
 
 def _first_line(error: Exception) -> str:

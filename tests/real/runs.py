@@ -89,13 +89,13 @@ def marked(variable: str) -> Iterator[Path]:
             continue  # gone, or not ours
 
 
-def kill_marked(variable: str, name: str = "") -> int:
-    """kill -9 those of them whose name starts with `name`: Ray's outlive the command where it fails."""
+def kill_marked(variable: str, name: str = "", sent: signal.Signals = signal.SIGKILL) -> int:
+    """Those of them whose name starts with `name`: Ray's outlive the command where it fails."""
     killed = 0
     for entry in marked(variable):
         try:
             if (entry / "cmdline").read_bytes().decode(errors="replace").startswith(name):
-                os.kill(int(entry.name), signal.SIGKILL)
+                os.kill(int(entry.name), sent)
                 killed += 1
         except OSError:
             continue

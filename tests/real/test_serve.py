@@ -311,12 +311,19 @@ def test_a_server_told_to_stop_ends_what_it_has_begun_and_leaves_nothing(server:
     assert "Traceback" not in server.log.read_text()
 
 
-def test_a_base_alone_is_served_and_the_death_of_vllm_is_told(pair: Path) -> None:
+@pytest.mark.parametrize("answering", [True, False])
+def test_a_base_alone_is_served_and_the_death_of_vllm_is_told(pair: Path, answering: bool) -> None:
     with started(pair / "base", "--max-tokens", LONG, "--max-prompt", 384, "--drain", 1) as server:
         client = ready(server).client(key="any")
         assert [model.id for model in client.models.list()] == ["agon", "base"]
+        if not answering:
+            assert kill_marked(server.mark, "VLLM::EngineCore", signal.SIGSTOP) == 1
         stream = client.chat.completions.create(model="agon", **{**GREEDY, "max_tokens": LONG}, stream=True)
-        next(stream)
+        next(stream)  # says who speaks, and comes before vLLM is asked
+        if answering:
+            next(stream)
+        else:
+            time.sleep(1)
         assert kill_marked(server.mark, "VLLM::EngineCore") == 1
         with pytest.raises(openai.APIError, match="vLLM's engine has died: the server must be started again"):
             list(stream)
