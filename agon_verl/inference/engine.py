@@ -160,8 +160,6 @@ class Engine(Chat):
                 while not (await asyncio.wait({first}, timeout=PULSE))[0]:
                     if not self.alive:
                         raise InferenceError(DIED)
-                if first.cancelled():  # not by us: vLLM has closed its sockets
-                    raise InferenceError(DIED)
                 yield first.result()
             finally:
                 first.cancel()

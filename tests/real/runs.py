@@ -90,7 +90,7 @@ def marked(variable: str) -> Iterator[Path]:
 
 
 def kill_marked(variable: str, name: str = "", sent: signal.Signals = signal.SIGKILL) -> int:
-    """Those of them whose name starts with `name`: Ray's outlive the command where it fails."""
+    """Send it to those of them whose name starts with `name`, and count them: Ray's outlive a command that fails."""
     killed = 0
     for entry in marked(variable):
         try:
