@@ -6,10 +6,11 @@ from typing import Any
 
 from omegaconf import DictConfig, OmegaConf
 
-from agon_verl.game.alarms import AlarmConfig
+from agon_verl.errors import ConfigError
 from agon_verl.game.rewards import RIVALS, STACKS, Outcome, challenge_reward
 from agon_verl.game.roles import ADAPTERS, PLAYERS, ROTATIONS
 from agon_verl.game.withhold import DOMAINS
+from agon_verl.health.alarms import AlarmConfig
 
 SAMPLING = ("temperature", "top_p", "top_k", "max_tokens")
 OPPONENTS = ("snapshot", "base")
@@ -17,10 +18,6 @@ READS = ("summary", "nothing")
 
 
 METHOD = ("rotation", "players", "reads", "rival", "reward", "tiebreak_weight")  # what a method of the paper sets
-
-
-class ConfigError(ValueError):
-    """One sentence: the field, its value, the fix."""
 
 
 @dataclass(frozen=True)

@@ -44,7 +44,7 @@ def register() -> None:
     import wrapt
     from hydra.core.plugins import Plugins
 
-    from agon_verl import cpu
+    from agon_verl.cpu import platform as cpu
     from agon_verl.search_path import RecipeSearchPath
 
     Plugins.instance().register(RecipeSearchPath)  # `+recipe=agon`
@@ -53,7 +53,7 @@ def register() -> None:
         wrapt.register_post_import_hook(lambda _: cpu.register_engine(), "verl.workers.engine_workers")
 
     def register_trainer(_: object) -> None:
-        import agon_verl.trainer  # noqa: F401  `trainer.v1.trainer_mode=agon`
+        import agon_verl.trainer.step  # noqa: F401  `trainer.v1.trainer_mode=agon`
 
     wrapt.register_post_import_hook(register_trainer, "verl.trainer.ppo.v1")
 

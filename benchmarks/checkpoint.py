@@ -19,10 +19,10 @@ import verl.trainer.main_ppo  # noqa: F401  loads the plugin
 from hydra import compose, initialize_config_module
 from verl.utils.config import omega_conf_to_dataclass
 
-from agon_verl.checkpoint import Manifest, committing, hash_of_base
-from agon_verl.engine import PairEngine
+from agon_verl.actor.engine import PairEngine
+from agon_verl.actor.tensors import adapter_parameters
 from agon_verl.game.roles import ADAPTERS
-from agon_verl.tensors import adapter_parameters
+from agon_verl.pair.checkpoint import Manifest, committing, hash_of_base
 
 
 def make_engine(model: str, rank: int) -> PairEngine:

@@ -13,7 +13,7 @@ import torch
 from vllm.lora.layers import LoRAMapping
 from vllm.lora.punica_wrapper.punica_cpu import PunicaWrapperCPU
 
-from agon_verl.cpu_lora import FewAdapters
+from agon_verl.cpu.lora import FewAdapters
 
 RANK, IDS, CALLS = 16, [1, 2], 15
 

@@ -19,7 +19,7 @@ import torch
 from peft import LoraConfig, get_peft_model
 from transformers import AutoModelForCausalLM
 
-from agon_verl.cpu import cpu_only
+from agon_verl.cpu.platform import cpu_only
 from agon_verl.inference.engine import Engine
 from agon_verl.inference.players import Players, Sampling
 

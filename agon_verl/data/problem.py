@@ -4,8 +4,10 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import Any
 
+from agon_verl.errors import AgonError
 
-class DataError(ValueError):
+
+class DataError(AgonError, ValueError):
     """One sentence: what is in the way, and what to do."""
 
 

@@ -10,22 +10,23 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
-from agon_verl.checkpoint import ADAPTER_FILE, CheckpointError, prompts, versions
-from agon_verl.config import ConfigError
+from agon_verl.errors import CheckpointError, ConfigError
 from agon_verl.evaluate import compare, results
 from agon_verl.evaluate.arguments import options
 from agon_verl.evaluate.judge import Judge
 from agon_verl.evaluate.play import MOA, Play, answers, missing, modes_of, overlong, plan
 from agon_verl.evaluate.problems import Problem, read
 from agon_verl.evaluate.statistics import split
-from agon_verl.evaluate.store import Store, write_at_once
+from agon_verl.evaluate.store import Store
 from agon_verl.evaluate.table import report
-from agon_verl.export import DIRECTIONS
+from agon_verl.files import write_atomically
 from agon_verl.inference.arguments import chosen_players, pairs
 from agon_verl.inference.chat import Chat
 from agon_verl.inference.engine import Engine
 from agon_verl.inference.moa import REFINE
 from agon_verl.inference.players import InferenceError, Players, Sampling
+from agon_verl.pair.checkpoint import ADAPTER_FILE, prompts, versions
+from agon_verl.pair.export import DIRECTIONS
 
 
 def judged_players(asked: argparse.Namespace) -> Players:
@@ -106,8 +107,8 @@ def evaluate(asked: argparse.Namespace) -> str:
             asyncio.run(_play(players, judge, store, units, asked))
         found = summarise(store, players, settings, modes, development, held_out, asked)
     text = report(found)
-    write_at_once(asked.out / "results.json", json.dumps(found, indent=1) + "\n")
-    write_at_once(asked.out / "results.md", text)
+    write_atomically(asked.out / "results.json", json.dumps(found, indent=1) + "\n")
+    write_atomically(asked.out / "results.md", text)
     return text
 
 
@@ -184,7 +185,7 @@ def _side_by_side(command: str, given: Sequence[str]) -> int:
     else:
         text, told = compare.average(asked.results)
     if asked.json:
-        write_at_once(asked.json, json.dumps(told, indent=1) + "\n")
+        write_atomically(asked.json, json.dumps(told, indent=1) + "\n")
     print(text)
     return 0
 

@@ -22,7 +22,7 @@ from agon_verl.inference.chat import Chat
 from agon_verl.inference.engine import Completion, Engine
 from agon_verl.inference.moa import refine, refine_messages
 from agon_verl.inference.players import InferenceError, Players, Sampling, read_mode
-from agon_verl.wire import BASE
+from agon_verl.rollout.wire import BASE
 
 MOA = "moa"
 Job = tuple[Problem, Sequence[str]]  # a problem and the modes to play it in

@@ -12,8 +12,8 @@ from typing import Any
 from agon_verl.evaluate import statistics
 from agon_verl.evaluate.play import MOA, answers
 from agon_verl.evaluate.store import Generation, Store
-from agon_verl.export import DIRECTIONS
-from agon_verl.game.statistics import mean
+from agon_verl.health.pair_statistics import mean
+from agon_verl.pair.export import DIRECTIONS
 
 Outcomes = dict[str, list[bool]]  # by problem, a value a sample
 

@@ -14,8 +14,9 @@ import os
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
+from agon_verl.files import write_atomically
 from agon_verl.inference.players import InferenceError
 
 Key = tuple[str, str, int]
@@ -73,7 +74,7 @@ class Store:
     def _same(self, settings: Mapping[str, Any]) -> None:
         path = self.folder / "settings.json"
         if not path.exists():
-            write_at_once(path, json.dumps(settings, indent=1) + "\n")
+            write_atomically(path, json.dumps(settings, indent=1) + "\n")
             return
         before = json.loads(path.read_text())
         changed = [name for name in sorted({*before, *settings}) if before.get(name) != settings.get(name)]
@@ -114,10 +115,3 @@ class Store:
 
     def __exit__(self, *_: object) -> None:
         self.close()
-
-
-def write_at_once(path: Path, text: str) -> None:
-    part: IO[str]
-    with (scratch := path.with_name(f".{path.name}")).open("w") as part:
-        part.write(text)
-    scratch.rename(path)

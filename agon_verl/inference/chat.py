@@ -5,7 +5,7 @@ from typing import Any
 
 from agon_verl.game import transcript
 from agon_verl.inference.players import InferenceError, Players
-from agon_verl.tags import TagKeeper
+from agon_verl.rollout.tags import TagKeeper
 
 Messages = Sequence[Mapping[str, Any]]
 

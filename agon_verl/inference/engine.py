@@ -12,11 +12,11 @@ from dataclasses import dataclass
 from itertools import count
 from typing import Any
 
-from agon_verl.cpu import ONE_PROCESS, cpu_only, vllm_environment
-from agon_verl.export import VLLM_RANKS
+from agon_verl.cpu.platform import ONE_PROCESS, cpu_only, vllm_environment
 from agon_verl.inference.chat import Chat, Messages, Pieces
 from agon_verl.inference.players import InferenceError, Players, Sampling
-from agon_verl.wire import BASE, lora_id
+from agon_verl.pair.export import VLLM_RANKS
+from agon_verl.rollout.wire import BASE, lora_id
 
 PULSE = 1.0  # seconds between two looks at an engine that has not answered yet
 DIED = "vLLM's engine has died; what it said is above"
@@ -56,7 +56,7 @@ class Engine(Chat):
             "disable_log_stats": True,
         }
         if on_cpu:
-            settings.update(dtype="float32", enforce_eager=True, worker_extension_cls="agon_verl.cpu_lora.LoraOnCpu")
+            settings.update(dtype="float32", enforce_eager=True, worker_extension_cls="agon_verl.cpu.lora.LoraOnCpu")
             if options.get("tensor_parallel_size", 1) == options.get("pipeline_parallel_size", 1) == 1:
                 settings.update(distributed_executor_backend=ONE_PROCESS)
             # A prompt in chunks makes vLLM wind back the generator of a seeded request, and the CPU's has no offset.

@@ -13,7 +13,7 @@ from agon_verl.game.withhold import fit
 from agon_verl.inference.chat import Chat, Messages
 from agon_verl.inference.engine import Completion, Engine
 from agon_verl.inference.players import Sampling
-from agon_verl.wire import BASE
+from agon_verl.rollout.wire import BASE
 
 REFINE = """\
 {problem}

@@ -8,7 +8,7 @@ from agon_verl.inference.cascade import Solved, solve
 from agon_verl.inference.chat import Messages
 from agon_verl.inference.engine import Engine
 from agon_verl.inference.players import InferenceError, Players, Sampling, find_players
-from agon_verl.wire import BASE
+from agon_verl.rollout.wire import BASE
 
 
 def default_mode(found: Players) -> str:

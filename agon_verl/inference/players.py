@@ -14,17 +14,18 @@ from typing import Any
 
 from omegaconf import OmegaConf
 
-from agon_verl.checkpoint import MANIFEST, CheckpointError, Manifest, base_folder, hash_of_base, prompts
 from agon_verl.config import AgonConfig
-from agon_verl.export import DIRECTIONS, ExportError, choose, find, find_base, finite
+from agon_verl.errors import AgonError, CheckpointError
 from agon_verl.game.roles import ADAPTERS, directions
 from agon_verl.game.transcript import REASONING_TAGS
-from agon_verl.wire import BASE
+from agon_verl.pair.checkpoint import MANIFEST, Manifest, base_folder, hash_of_base, prompts
+from agon_verl.pair.export import DIRECTIONS, ExportError, choose, find, find_base, finite
+from agon_verl.rollout.wire import BASE
 
 TIMEOUTS = {"math": 90.0, "code": 600.0}  # seconds for a verdict, as in the recipes
 
 
-class InferenceError(RuntimeError):
+class InferenceError(AgonError, RuntimeError):
     """One sentence: what is in the way, and what to do."""
 
 

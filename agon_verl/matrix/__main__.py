@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import recipes
-from agon_verl.evaluate.store import write_at_once
+from agon_verl.files import write_atomically
 from agon_verl.matrix.cells import BASE, MatrixError, Plan, Runner, evaluate, run_here, train
 from agon_verl.matrix.parity import parity, steps
 from agon_verl.matrix.rows import MODES, PAIR, main_table
@@ -107,9 +107,9 @@ def matrix(asked: argparse.Namespace, evaluation: list[str], overrides: list[str
         list(pool.map(lambda key: done(*key), keys))
     budget(plan, asked.methods, asked.seeds, cells)
     told = {"recipe": asked.recipe, "methods": asked.methods, "seeds": asked.seeds, "overrides": overrides}
-    write_at_once(plan.out / "matrix.json", json.dumps({**told, "cells": cells}, indent=1) + "\n")
+    write_atomically(plan.out / "matrix.json", json.dumps({**told, "cells": cells}, indent=1) + "\n")
     text = summary(plan.out, asked.methods, asked.seeds, cells)
-    write_at_once(plan.out / "matrix.md", text)
+    write_atomically(plan.out / "matrix.md", text)
     return text
 
 

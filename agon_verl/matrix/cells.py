@@ -21,12 +21,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-from agon_verl.evaluate.store import write_at_once
+from agon_verl.errors import AgonError
+from agon_verl.files import write_atomically
 
 BASE = "base"  # the untrained model has a folder of its own
 
 
-class MatrixError(RuntimeError):
+class MatrixError(AgonError, RuntimeError):
     """One sentence: what is in the way, and what to do."""
 
 
@@ -77,7 +78,7 @@ def train(plan: Plan, method: str, seed: int, run: Runner) -> None:
     status = run(command, {"VERL_FILE_LOGGER_PATH": str(folder / "metrics.jsonl")}, folder / "train.log")
     if status:
         raise MatrixError(f"training ended with status {status}: see {folder / 'train.log'}")
-    write_at_once(folder / "trained.json", json.dumps({"method": method, "seed": seed}) + "\n")
+    write_atomically(folder / "trained.json", json.dumps({"method": method, "seed": seed}) + "\n")
 
 
 def evaluate(plan: Plan, target: Path | str, folder: Path, seed: int, modes: Sequence[str], run: Runner) -> None:
@@ -92,7 +93,7 @@ def evaluate(plan: Plan, target: Path | str, folder: Path, seed: int, modes: Seq
 def _hold_to(path: Path, settings: Sequence[str]) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     if not path.exists():
-        write_at_once(path, json.dumps(list(settings), indent=1) + "\n")
+        write_atomically(path, json.dumps(list(settings), indent=1) + "\n")
         return
     before = json.loads(path.read_text())
     if differ := [each for each in {*before, *settings} if (each in before) != (each in settings)]:

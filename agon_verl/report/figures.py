@@ -8,7 +8,7 @@ from math import ceil
 from matplotlib.axes import Axes
 from matplotlib.ticker import EngFormatter, MaxNLocator, PercentFormatter
 
-from agon_verl.game.watches import WATCHES
+from agon_verl.health.watches import WATCHES
 from agon_verl.report.picture import GREEN, INK, RED, A, B, Look, Picture, picture, plain
 from agon_verl.report.read import Curve, mean_of
 

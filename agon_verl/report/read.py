@@ -13,6 +13,8 @@ from math import isfinite
 from pathlib import Path
 from typing import Any
 
+from agon_verl.errors import AgonError
+
 UNTRAINED = "base"
 _HELD_OUT = re.compile(r"val-core/(?P<source>.+?)(?:/(?P<way>\w+_to_\w+|\w+_alone))?/acc/mean@\d+")
 _SEED = re.compile(r"seed_(\d+)")
@@ -29,7 +31,7 @@ def mean_of(curves: Iterable[Curve]) -> Curve:
     return {step: sum(values) / len(values) for step, values in sorted(found.items())}
 
 
-class ReportError(ValueError):
+class ReportError(AgonError, ValueError):
     """There is nothing to report on; the message says why."""
 
 

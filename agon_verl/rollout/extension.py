@@ -6,11 +6,11 @@ import torch
 from verl.utils.vllm import TensorLoRARequest
 from verl.workers.rollout.vllm_rollout.utils import vLLMColocateWorkerExtension
 
-from agon_verl.cpu import cpu_only
-from agon_verl.wire import SYNC_SEPARATOR, lora_id
+from agon_verl.cpu.platform import cpu_only
+from agon_verl.rollout.wire import SYNC_SEPARATOR, lora_id
 
 if cpu_only():
-    import agon_verl.cpu_lora  # noqa: F401
+    import agon_verl.cpu.lora  # noqa: F401
 
 
 class PairWorkerExtension(vLLMColocateWorkerExtension):

@@ -24,17 +24,17 @@ from verl.utils import tensordict_utils as tu
 from agon_verl.config import AgonConfig
 from agon_verl.game import transcript
 from agon_verl.game.attempt import NO_ATTEMPT, Attempt, attempt_of
-from agon_verl.game.copying import copied_share
-from agon_verl.game.health import COPIED
 from agon_verl.game.prompts import challenge_messages
 from agon_verl.game.rewards import Outcome, standalone_reward
 from agon_verl.game.roles import ADAPTERS, Roles
-from agon_verl.game.statistics import Pair
 from agon_verl.game.transcript import OPENED
 from agon_verl.game.withhold import withhold_answer
+from agon_verl.health.copying import copied_share
+from agon_verl.health.health import COPIED
+from agon_verl.health.pair_statistics import Pair
+from agon_verl.rollout.tags import TagKeeper
 from agon_verl.rollout.watchdog import in_words
-from agon_verl.tags import TagKeeper
-from agon_verl.wire import ADAPTER, BASE, PROBLEM, past_of
+from agon_verl.rollout.wire import ADAPTER, BASE, PROBLEM, past_of
 
 
 class PairOutput(AgentLoopOutput):

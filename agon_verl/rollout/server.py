@@ -12,9 +12,9 @@ from vllm.lora.request import LoRARequest
 from vllm.sampling_params import RequestOutputKind
 
 from agon_verl.config import Opponent
-from agon_verl.cpu import ONE_PROCESS, cpu_only
+from agon_verl.cpu.platform import ONE_PROCESS, cpu_only
 from agon_verl.game.roles import ADAPTERS
-from agon_verl.wire import BASE, SERVED, lora_id
+from agon_verl.rollout.wire import BASE, SERVED, lora_id
 
 _adapter: ContextVar[str] = ContextVar("adapter")
 

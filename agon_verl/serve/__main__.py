@@ -12,8 +12,7 @@ from typing import Any
 
 import uvicorn
 
-from agon_verl.checkpoint import CheckpointError
-from agon_verl.config import ConfigError
+from agon_verl.errors import CheckpointError, ConfigError
 from agon_verl.inference.arguments import add_players, chosen_players, pairs
 from agon_verl.inference.engine import Engine
 from agon_verl.inference.offline import default_mode

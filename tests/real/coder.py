@@ -9,7 +9,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from agon_verl.game.prompts import challenge_messages
 from agon_verl.game.withhold import withhold_answer
-from tests.real.tiny import make_model
+from tests.tiny import make_model
 
 RIGHT, WRONG = "print(sum(map(int, input().split())))", "print(input())"
 TASKS = ["Add two numbers.", "What is a + b?"]

@@ -2,7 +2,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.real.tiny import make_data, make_model
+from tests.tiny import make_data, make_model
 
 
 @pytest.fixture(scope="session")

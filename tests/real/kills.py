@@ -20,10 +20,10 @@ from pathlib import Path
 import torch
 from safetensors.torch import load_file
 
-from agon_verl import checkpoint
-from agon_verl.checkpoint import Manifest
+from agon_verl.pair import checkpoint
+from agon_verl.pair.checkpoint import Manifest
 from tests.real.runs import ROOT, kill_marked, ray_environment, read_jsonl
-from tests.real.tiny import make_data, make_model
+from tests.tiny import make_data, make_model
 
 RESUMED = re.compile(r"Resuming from \S*global_step_(\d+)")
 

@@ -23,11 +23,11 @@ def _register(_: object) -> None:
     from verl.trainer.ppo.v1 import register_trainer
     from verl.utils.checkpoint.checkpoint_manager import BaseCheckpointManager
 
-    from agon_verl import checkpoint
-    from agon_verl.batches import concat, select
     from agon_verl.game.roles import ADAPTERS
-    from agon_verl.trainer import AgonTrainer, Stream
-    from agon_verl.wire import ADAPTER
+    from agon_verl.pair import checkpoint
+    from agon_verl.rollout.wire import ADAPTER
+    from agon_verl.trainer.batches import concat, select
+    from agon_verl.trainer.step import AgonTrainer, Stream
 
     def label(batch, adapter: str) -> None:
         names = NonTensorStack(*[NonTensorData(adapter) for _ in batch.keys])
@@ -46,7 +46,7 @@ def _register(_: object) -> None:
 
         def _save_checkpoint(self):
             if self.global_steps == int(os.environ.get("PROBE_DIE_STEP", -1)):
-                checkpoint._flush = lambda _: os.kill(os.getpid(), signal.SIGKILL)
+                checkpoint.sync_folder = lambda _: os.kill(os.getpid(), signal.SIGKILL)
             super()._save_checkpoint()
 
         def _streams(self, batch, who, metrics):
@@ -107,4 +107,4 @@ def _register(_: object) -> None:
             return {"rollout_probs_diff_mean": metrics["training/rollout_probs_diff_mean"]}
 
 
-wrapt.register_post_import_hook(_register, "agon_verl.trainer")
+wrapt.register_post_import_hook(_register, "agon_verl.trainer.step")

@@ -18,12 +18,12 @@ from verl.utils.metric import reduce_metrics
 from verl.workers.utils.losses import ppo_loss
 from verl.workers.utils.padding import response_from_nested
 
-from agon_verl import self_check
-from agon_verl.checkpoint import CheckpointError
-from agon_verl.engine import PairEngine, adapter_of
-from agon_verl.self_check import Gaps, Sample
-from agon_verl.tensors import adapter_distance, adapter_parameters, save
-from agon_verl.wire import ADAPTER
+from agon_verl.actor import self_check
+from agon_verl.actor.engine import PairEngine, adapter_of
+from agon_verl.actor.self_check import Gaps, Sample
+from agon_verl.actor.tensors import adapter_distance, adapter_parameters, save
+from agon_verl.errors import CheckpointError
+from agon_verl.rollout.wire import ADAPTER
 from tests.recipes import composed
 
 PROMPT, RESPONSE = 6, 5

@@ -13,11 +13,11 @@ from omegaconf import OmegaConf
 from peft import LoraConfig, PeftModel, get_peft_model
 from transformers import AutoModelForCausalLM, AutoTokenizer, GenerationConfig
 
-from agon_verl.checkpoint import Manifest, hash_of_base, versions
-from agon_verl.export import main
 from agon_verl.game import transcript
 from agon_verl.game.prompts import challenge_messages
 from agon_verl.game.withhold import withhold_answer
+from agon_verl.pair.checkpoint import Manifest, hash_of_base, versions
+from agon_verl.pair.export import main
 from tests.real.test_engine import batch, log_probs, make_engine, one_rank, update  # noqa: F401  one_rank is a fixture
 from tests.recipes import composed
 

@@ -12,11 +12,11 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from agon_verl import checkpoint
-from agon_verl.checkpoint import Manifest
+from agon_verl.pair import checkpoint
+from agon_verl.pair.checkpoint import Manifest
 from tests.real.runs import ROOT, Run, kill_marked, main_ppo, read_jsonl, wait_for_step
 from tests.real.test_pair_run import N, sizes
-from tests.real.tiny import make_data
+from tests.tiny import make_data
 
 pytestmark = pytest.mark.real
 PROMPTS, EPOCH, KILLED = 4, 3, 7

