@@ -22,7 +22,8 @@ from verl.utils.config import omega_conf_to_dataclass
 from agon_verl.actor.engine import PairEngine
 from agon_verl.actor.tensors import adapter_parameters
 from agon_verl.game.roles import ADAPTERS
-from agon_verl.pair.checkpoint import Manifest, committing, hash_of_base
+from agon_verl.pair.base import hash_of_base
+from agon_verl.pair.checkpoint import Manifest, committing
 
 
 def make_engine(model: str, rank: int) -> PairEngine:

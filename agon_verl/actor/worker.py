@@ -16,7 +16,7 @@ from agon_verl.actor.engine import owner
 from agon_verl.actor.self_check import Sample
 from agon_verl.cpu.platform import cpu_only
 from agon_verl.game.roles import ADAPTERS
-from agon_verl.pair.checkpoint import base_folder, hash_of_base
+from agon_verl.pair.base import base_folder, hash_of_base
 from agon_verl.rollout.wire import MODEL_TYPE
 
 

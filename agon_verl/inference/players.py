@@ -18,7 +18,8 @@ from agon_verl.config import AgonConfig
 from agon_verl.errors import AgonError, CheckpointError
 from agon_verl.game.roles import ADAPTERS, directions
 from agon_verl.game.transcript import REASONING_TAGS
-from agon_verl.pair.checkpoint import MANIFEST, Manifest, base_folder, hash_of_base, prompts
+from agon_verl.pair.base import base_folder, hash_of_base
+from agon_verl.pair.checkpoint import MANIFEST, Manifest, prompts
 from agon_verl.pair.export import DIRECTIONS, ExportError, choose, find, find_base, finite
 from agon_verl.rollout.wire import BASE
 

@@ -21,13 +21,11 @@ holds its path and a hash of its weights.
 """
 
 import dataclasses
-import hashlib
 import importlib.metadata
 import json
-import os
 import re
 import shutil
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -50,7 +48,6 @@ PACKAGES = ("agon-verl", "verl", "torch", "transformers", "peft", "vllm", "vllm-
 
 _NAME = re.compile(r"global_step_(\d+)$")
 _LEFTOVER = re.compile(r"\.(saving|replaced|pruned)_\d+$")
-_BLOCK = 4096  # bytes of each tensor that enter the base's hash
 
 
 def prompts() -> dict[str, str]:
@@ -214,51 +211,6 @@ def to_resume(mode: str, root: str, path: str | None) -> Path | None:
     if not path or not _NAME.match(folder.name) or not folder.is_dir():
         raise CheckpointError(f"trainer.resume_from_path={path} is not a checkpoint: give a folder global_step_<n>")
     return folder
-
-
-def hash_of_base(folder: Path) -> str:
-    """Identifies a model's weights in a moment, whatever their size.
-
-    Covers the names, shapes and types of all tensors and the first bytes of each, so a base that was trained further
-    has another hash; a change that spares the first 2,048 numbers of every tensor does not show.
-    Weights in other formats than safetensors count by their sizes and both ends.
-    """
-    digest = hashlib.sha256()
-    for path in sorted(_weight_files(folder)):
-        digest.update(path.name.encode())
-        with path.open("rb") as file:
-            if path.suffix == ".safetensors":
-                length = int.from_bytes(file.read(8), "little")
-                header = file.read(length)
-                digest.update(header)
-                entries: dict[str, Any] = json.loads(header)
-                starts = [entry["data_offsets"] for name, entry in entries.items() if name != "__metadata__"]
-                for start, end in sorted(starts):
-                    file.seek(8 + length + start)
-                    digest.update(file.read(min(_BLOCK, end - start)))
-            else:
-                size = path.stat().st_size
-                digest.update(str(size).encode() + file.read(2**20))
-                file.seek(max(0, size - 2**20))
-                digest.update(file.read())
-    return digest.hexdigest()
-
-
-def _weight_files(folder: Path) -> Sequence[Path]:
-    for pattern in ("*.safetensors", "*.bin", "*.pt"):
-        if files := list(folder.glob(pattern)):
-            return files
-    raise CheckpointError(f"{folder} holds no weights: give a Hugging Face model's folder")
-
-
-def base_folder(path: str) -> Path:
-    """Where the base's weights lie: a folder, or a hub's model as it was downloaded."""
-    local = Path(os.path.expanduser(path))
-    if local.is_dir():
-        return local
-    from huggingface_hub import snapshot_download
-
-    return Path(snapshot_download(path, local_files_only=True))
 
 
 def versions() -> dict[str, str]:

@@ -35,7 +35,8 @@ from safetensors.torch import load_file
 from agon_verl.config import AgonConfig
 from agon_verl.errors import AgonError, CheckpointError, ConfigError
 from agon_verl.game.roles import ADAPTERS
-from agon_verl.pair.checkpoint import ADAPTER_FILE, MANIFEST, Manifest, base_folder, hash_of_base, latest
+from agon_verl.pair.base import base_folder, hash_of_base
+from agon_verl.pair.checkpoint import ADAPTER_FILE, MANIFEST, Manifest, latest
 
 FORMAT = 1
 DIRECTIONS = ("A_to_B", "B_to_A")

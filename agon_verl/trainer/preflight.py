@@ -18,7 +18,8 @@ from omegaconf import DictConfig, ListConfig, OmegaConf
 from agon_verl.config import AgonConfig
 from agon_verl.errors import CheckpointError, ConfigError
 from agon_verl.game.prompts import challenge_messages
-from agon_verl.pair.checkpoint import ADAPTER_FILE, check_fit, foreign, hash_of_base, to_resume
+from agon_verl.pair.base import hash_of_base
+from agon_verl.pair.checkpoint import ADAPTER_FILE, check_fit, foreign, to_resume
 
 MAX_LORA_RANK = 512  # vLLM's largest (vllm.config.lora.MaxLoRARanks); importing it here would cost ten seconds
 LOCK = ".agon.lock"

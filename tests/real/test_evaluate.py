@@ -21,7 +21,8 @@ from agon_verl.game import transcript
 from agon_verl.game.prompts import challenge_messages
 from agon_verl.game.withhold import withhold_answer
 from agon_verl.inference import Completion, Engine, InferenceError, Sampling, find_players, solve
-from agon_verl.pair.checkpoint import Manifest, hash_of_base, versions
+from agon_verl.pair.base import hash_of_base
+from agon_verl.pair.checkpoint import Manifest, versions
 from tests.real.runs import read_jsonl
 
 pytestmark = pytest.mark.real

@@ -16,7 +16,8 @@ from transformers import AutoModelForCausalLM, AutoTokenizer, GenerationConfig
 from agon_verl.game import transcript
 from agon_verl.game.prompts import challenge_messages
 from agon_verl.game.withhold import withhold_answer
-from agon_verl.pair.checkpoint import Manifest, hash_of_base, versions
+from agon_verl.pair.base import hash_of_base
+from agon_verl.pair.checkpoint import Manifest, versions
 from agon_verl.pair.export import main
 from tests.real.test_engine import batch, log_probs, make_engine, one_rank, update  # noqa: F401  one_rank is a fixture
 from tests.recipes import composed

@@ -13,6 +13,7 @@ import torch
 from safetensors.torch import load_file
 
 from agon_verl.pair import checkpoint
+from agon_verl.pair.base import hash_of_base
 from agon_verl.pair.checkpoint import Manifest
 from tests.real.runs import ROOT, Run, kill_marked, main_ppo, read_jsonl, wait_for_step
 from tests.real.test_pair_run import N, sizes
@@ -173,7 +174,7 @@ def test_resume_sees_the_problems_roles_and_rates_of_the_uninterrupted_run(kille
 def test_a_checkpoint_says_what_it_is(killed: Run, tiny: Path) -> None:
     manifest = Manifest.read(killed.folder / "run" / "global_step_3")
     assert (manifest.step, manifest.base) == (3, str(tiny / "model"))
-    assert manifest.base_hash == checkpoint.hash_of_base(tiny / "model")
+    assert manifest.base_hash == hash_of_base(tiny / "model")
     assert manifest.lora["lora_rank"] == 16 and manifest.game["reward"] == "adv"
 
 

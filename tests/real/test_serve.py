@@ -26,7 +26,8 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 from agon_verl.game import transcript
 from agon_verl.game.prompts import challenge_messages
 from agon_verl.game.withhold import withhold_answer
-from agon_verl.pair.checkpoint import Manifest, hash_of_base, versions
+from agon_verl.pair.base import hash_of_base
+from agon_verl.pair.checkpoint import Manifest, versions
 from agon_verl.pair.export import main as export
 from tests.real.runs import ROOT, kill_marked, marked
 

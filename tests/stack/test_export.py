@@ -17,7 +17,8 @@ from safetensors.torch import load_file, save_file
 from agon_verl.game import transcript
 from agon_verl.game.prompts import CHALLENGE, NO_SUMMARY, challenge_messages
 from agon_verl.game.withhold import withhold_answer
-from agon_verl.pair.checkpoint import Manifest, committing, hash_of_base
+from agon_verl.pair.base import hash_of_base
+from agon_verl.pair.checkpoint import Manifest, committing
 from agon_verl.pair.export import choose, main
 
 TENSOR = "base_model.model.model.layers.0.self_attn.q_proj.lora_A.weight"

@@ -12,7 +12,7 @@ from agon_verl.inference.chat import Pieces
 from agon_verl.inference.moa import NO_ATTEMPT, refine_messages
 from agon_verl.inference.offline import default_mode
 from agon_verl.inference.players import InferenceError, Players, Sampling, find_players, read_mode
-from agon_verl.pair.checkpoint import hash_of_base
+from agon_verl.pair.base import hash_of_base
 from agon_verl.pair.export import main as export
 from agon_verl.rollout.tags import TagKeeper
 from tests.stack.test_export import base, make_checkpoint  # noqa: F401  base is a fixture

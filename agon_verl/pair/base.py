@@ -1,0 +1,57 @@
+"""The frozen base model on disk: where its weights are, and the hash by which a checkpoint recognises them."""
+
+import hashlib
+import json
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from agon_verl.errors import CheckpointError
+
+_BLOCK = 4096  # bytes of each tensor that enter the hash
+
+
+def hash_of_base(folder: Path) -> str:
+    """Identify a model's weights without reading all of them, so that a large base takes no longer than a small one.
+
+    The hash covers the names, shapes and types of all tensors and the first bytes of each, so a base that was trained
+    further has a different hash. A change that leaves the first 2,048 numbers of every tensor alone is not detected.
+    Weights in other formats than safetensors are hashed by their size, first and last megabyte.
+    """
+    digest = hashlib.sha256()
+    for path in sorted(_weight_files(folder)):
+        digest.update(path.name.encode())
+        with path.open("rb") as file:
+            if path.suffix == ".safetensors":
+                length = int.from_bytes(file.read(8), "little")
+                header = file.read(length)
+                digest.update(header)
+                entries: dict[str, Any] = json.loads(header)
+                starts = [entry["data_offsets"] for name, entry in entries.items() if name != "__metadata__"]
+                for start, end in sorted(starts):
+                    file.seek(8 + length + start)
+                    digest.update(file.read(min(_BLOCK, end - start)))
+            else:
+                size = path.stat().st_size
+                digest.update(str(size).encode() + file.read(2**20))
+                file.seek(max(0, size - 2**20))
+                digest.update(file.read())
+    return digest.hexdigest()
+
+
+def _weight_files(folder: Path) -> Sequence[Path]:
+    for pattern in ("*.safetensors", "*.bin", "*.pt"):
+        if files := list(folder.glob(pattern)):
+            return files
+    raise CheckpointError(f"{folder} contains no weights: use a Hugging Face model's folder")
+
+
+def base_folder(path: str) -> Path:
+    """The folder of the base's weights: `path` itself, or the local copy of a model of the Hugging Face hub."""
+    local = Path(os.path.expanduser(path))
+    if local.is_dir():
+        return local
+    from huggingface_hub import snapshot_download
+
+    return Path(snapshot_download(path, local_files_only=True))
