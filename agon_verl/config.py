@@ -7,7 +7,7 @@ from typing import Any
 from omegaconf import DictConfig, OmegaConf
 
 from agon_verl.errors import ConfigError
-from agon_verl.game.rewards import RIVALS, STACKS, Outcome, challenge_reward
+from agon_verl.game.rewards import RIVALS, STACKS
 from agon_verl.game.roles import ADAPTERS, PLAYERS, ROTATIONS
 from agon_verl.game.withhold import DOMAINS
 from agon_verl.health.alarms import AlarmConfig
@@ -113,15 +113,6 @@ class AgonConfig:
     def method(self) -> dict[str, Any]:
         """Plain values, which travel with each problem: the trainer alone decides what is played."""
         return {name: getattr(self, name) for name in METHOD}
-
-    def challenge_reward(self, challenge: Outcome, rival: Outcome) -> float:
-        return challenge_reward(
-            self.reward,
-            challenge,
-            rival,
-            format_weight=self.format_weight,
-            tiebreak_weight=self.tiebreak_weight,
-        )
 
     @classmethod
     def read(cls, config: DictConfig) -> "AgonConfig":

@@ -1,10 +1,15 @@
-"""What the challenger is shown of a draft: its summary, without the answer, short enough for the prompt."""
+"""What the challenger is shown of a draft: its summary, without the answer, short enough for the prompt.
 
+Departure from the paper: it does not limit the length of a summary.
+"""
+
+import re
+from bisect import bisect_right
 from collections.abc import Callable
 from dataclasses import dataclass
 
 from agon_verl.game.transcript import Transcript, final_program
-from agon_verl.game.withhold import fit, leaks, withhold_answer
+from agon_verl.game.withhold import leaks, withhold_answer
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +33,36 @@ def attempt_of(draft: Transcript, domain: str, count: Callable[[str], int], exce
     shown, cut, budget, over = withheld, False, count(withheld), excess(withheld)
     while over > 0 and budget > 0:  # more than once only where tokens merge across the cut
         budget -= over
-        shown, cut = fit(withheld, budget, count)
+        shown, cut = shorten(withheld, budget, count)
         over = excess(shown)
     answer = final_program(draft.summary) if domain == "code" else draft.answer
     return Attempt(shown, count(shown), leaks(shown, answer, domain), cut)
+
+
+def shorten(text: str, budget: int, count: Callable[[str], int]) -> tuple[str, bool]:
+    """`text` within `budget` tokens as `count` counts them, and whether it was cut.
+
+    The cut is at the end of a line or sentence if that keeps at least half of what fits, else at the end of a word. If
+    the first word is too long, nothing is left.
+    """
+    if budget <= 0:
+        return "", bool(text)
+    if count(text) <= budget:
+        return text, False
+    words = [word.end() for word in re.finditer(r"[^\s。！？]*+[。！？]++|[^\s。！？]++", text)]
+    at_word = _longest(text, words, budget, count)
+    sentences = [
+        end.start() for end in re.finditer(r"(?<=[.!?。！？])(?=\s)|(?<=[。！？])|(?<=\S)\s*\n", text[: at_word + 1])
+    ]
+    at_sentence = _longest(text, sentences, budget, count)
+    return text[: at_sentence if 2 * at_sentence >= at_word else at_word], True
+
+
+def _longest(text: str, ends: list[int], budget: int, count: Callable[[str], int]) -> int:
+    """The last of `ends` at which `text` can be cut to fit, 0 if there is none.
+
+    A longer prefix can be one token shorter, where the tokenizer merges across the cut. The search may then return less
+    than the most that fits, but never more: the cut that it returns has been counted.
+    """
+    fitting = bisect_right(ends, budget, key=lambda end: count(text[:end]))
+    return ends[fitting - 1] if fitting else 0

@@ -1,4 +1,4 @@
-r"""What the challenger may read of a draft: its summary with the final answer withheld, cut to a budget.
+r"""What the challenger may read of a draft: its summary with the final answer withheld.
 
 math. Withheld are: `<answer>` blocks (one that never closes, to the end of the text; a closing tag that was never
 opened, with its line); every box, whether it closes or not (one that does not, to the end of its line); what follows
@@ -13,12 +13,10 @@ the derivation. The marker keeps its fence, so that a second pass does not take 
 Both err on the side of withholding: a lost sentence costs the challenger a hint, a shown answer makes the game one of
 copying. What a derivation implies cannot be withheld, as the paper notes; `leaks` measures it.
 
-Departures from the paper: it says that the answer is withheld, not how. A budget on the summary is ours.
+Departures from the paper: it says that the answer is withheld, not how.
 """
 
 import re
-from bisect import bisect_right
-from collections.abc import Callable
 
 from agon_verl.game.boxes import boxes
 from agon_verl.game.fences import fences
@@ -77,35 +75,6 @@ def leaks(shown: str | None, answer: str | None, domain: str = "math") -> bool:
     right = r"(?!\w|\.\d)" if tokens[-1][-1].isalnum() else ""
     pattern = left + r"\s*".join(re.escape(token) for token in tokens) + right
     return re.search(pattern, _plain((shown or "").replace(WITHHELD, " ; "))) is not None
-
-
-def fit(text: str, budget: int, count: Callable[[str], int]) -> tuple[str, bool]:
-    """`text` within `budget` tokens as `count` counts them, and whether it was cut.
-
-    The cut falls on the end of a line or sentence where that keeps at least half of what fits, else on the end of a
-    word. A first word that is too long leaves nothing.
-    """
-    if budget <= 0:
-        return "", bool(text)
-    if count(text) <= budget:
-        return text, False
-    words = [word.end() for word in re.finditer(r"[^\s。！？]*+[。！？]++|[^\s。！？]++", text)]
-    kept = _longest(text, words, budget, count)
-    sentences = [
-        end.start() for end in re.finditer(r"(?<=[.!?。！？])(?=\s)|(?<=[。！？])|(?<=\S)\s*\n", text[: kept + 1])
-    ]
-    whole = _longest(text, sentences, budget, count)
-    return text[: whole if 2 * whole >= kept else kept], True
-
-
-def _longest(text: str, ends: list[int], budget: int, count: Callable[[str], int]) -> int:
-    """The last of `ends` at which `text` can be cut to fit, 0 if there is none.
-
-    A longer prefix can be a token shorter, where the tokenizer merges across the cut. The search may then settle for
-    less than the most that fits, never for more: it returns a cut that it has counted.
-    """
-    fitting = bisect_right(ends, budget, key=lambda end: count(text[:end]))
-    return ends[fitting - 1] if fitting else 0
 
 
 def _withhold_math(summary: str) -> str:

@@ -8,8 +8,8 @@ the prompt, the longer one is cut first.
 import asyncio
 from typing import Any
 
+from agon_verl.game.attempt import shorten
 from agon_verl.game.transcript import Transcript
-from agon_verl.game.withhold import fit
 from agon_verl.inference.chat import Chat, Messages
 from agon_verl.inference.engine import Completion, Engine
 from agon_verl.inference.players import Sampling
@@ -53,5 +53,5 @@ def _fitting(chat: Chat, problem: Messages, own: str, other: str) -> tuple[str, 
     texts, budget = (own, other), max(chat.count(own), chat.count(other))
     while (over := chat.excess(refine_messages(problem, *texts))) > 0 and budget > 0:
         budget -= max(1, over // 2)
-        texts = fit(own, budget, chat.count)[0], fit(other, budget, chat.count)[0]
+        texts = shorten(own, budget, chat.count)[0], shorten(other, budget, chat.count)[0]
     return texts

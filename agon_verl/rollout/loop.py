@@ -25,7 +25,7 @@ from agon_verl.config import AgonConfig
 from agon_verl.game import transcript
 from agon_verl.game.attempt import NO_ATTEMPT, Attempt, attempt_of
 from agon_verl.game.prompts import challenge_messages
-from agon_verl.game.rewards import Outcome, standalone_reward
+from agon_verl.game.rewards import Outcome, challenge_reward, standalone_reward
 from agon_verl.game.roles import ADAPTERS, Roles
 from agon_verl.game.transcript import OPENED
 from agon_verl.game.withhold import withhold_answer
@@ -165,7 +165,9 @@ class AgonAgentLoopWorker(AgentLoopWorkerTQ.__ray_metadata__.modified_class):
         a, b = await asyncio.gather(self._verify(draft, kwargs), self._verify(challenge, kwargs))
         game = replace(self.game, **kwargs["method"])
         draft_reward = standalone_reward(a, game.format_weight)
-        reward = game.challenge_reward(b, a)
+        reward = challenge_reward(
+            game.reward, b, a, format_weight=game.format_weight, tiebreak_weight=game.tiebreak_weight
+        )
         attempt = challenge.extra_fields["attempt"]
         _keep(draft, draft_reward, {})
         _keep(

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from agon_verl.config import AgonConfig
-from agon_verl.game.rewards import Outcome
+from agon_verl.game.rewards import Outcome, challenge_reward
 from agon_verl.game.roles import ADAPTERS
 from agon_verl.health.pair_statistics import Pair
 
@@ -40,4 +40,6 @@ def share_rival(extras: Sequence[dict[str, Any]], game: AgonConfig) -> None:
     for extra in extras:
         pair = pair_of(extra)
         rival = rivals.setdefault(pair.group, pair.draft)
-        extra["pair"]["challenge_reward"] = game.challenge_reward(pair.challenge, rival)
+        extra["pair"]["challenge_reward"] = challenge_reward(
+            game.reward, pair.challenge, rival, format_weight=game.format_weight, tiebreak_weight=game.tiebreak_weight
+        )
