@@ -6,6 +6,7 @@ from pathlib import Path
 from setuptools import find_namespace_packages, setup
 
 ROOT = Path(__file__).parent
+URL = "https://github.com/agon-verl/agon-verl"
 
 
 def version() -> str:
@@ -28,8 +29,17 @@ setup(
     description="Agon for verl: two LoRA adapters over one frozen base model that learn to reason by competing",
     long_description=readme(),
     long_description_content_type="text/markdown",
+    author="The agon-verl authors",
+    url=URL,
+    project_urls={
+        "Documentation": f"{URL}/blob/main/docs/README.md",
+        "Source": URL,
+        "Changelog": f"{URL}/blob/main/CHANGELOG.md",
+        "Issues": f"{URL}/issues",
+    },
     license="Apache-2.0",
-    python_requires=">=3.10",
+    license_files=["LICENSE"],
+    python_requires=">=3.11",
     # Namespace discovery, because folders that hold nothing but YAML need no __init__.py.
     packages=find_namespace_packages(
         include=["agon_verl", "agon_verl.*", "recipes", "recipes.*", "reward_fns", "reward_fns.*"],
@@ -37,8 +47,11 @@ setup(
     ),
     package_data={"recipes": ["**/*.yaml"], "agon_verl.report": ["*.jinja"]},
     zip_safe=False,
-    # verl loads every entry point of this group in each process that imports verl.
-    entry_points={"verl.plugins": ["agon = agon_verl.plugin"]},
+    entry_points={
+        # verl loads every entry point of this group in each process that imports verl.
+        "verl.plugins": ["agon = agon_verl.plugin"],
+        "console_scripts": ["agon = agon_verl.__main__:main"],
+    },
     # verl is pinned because we subclass its internals. torch, vLLM, ray and transformers are not named at all:
     # installing a plugin must never move them in a working verl environment.
     install_requires=[
@@ -77,10 +90,13 @@ setup(
     },
     classifiers=[
         "Development Status :: 3 - Alpha",
+        "Environment :: Console",
+        "Environment :: GPU :: NVIDIA CUDA",
+        "Intended Audience :: Developers",
         "Intended Audience :: Science/Research",
         "License :: OSI Approved :: Apache Software License",
         "Operating System :: POSIX :: Linux",
-        "Programming Language :: Python :: 3",
+        "Programming Language :: Python :: 3 :: Only",
         "Programming Language :: Python :: 3.11",
         "Programming Language :: Python :: 3.12",
         "Topic :: Scientific/Engineering :: Artificial Intelligence",

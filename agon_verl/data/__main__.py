@@ -7,6 +7,7 @@ from agon_verl.data import programs, sources
 from agon_verl.data.prepare import Request, prepare
 from agon_verl.data.problem import DataError
 from agon_verl.data.write import write
+from agon_verl.program import program_name
 
 _EPILOG = "PATH_OR_NAME is a file (.parquet, .jsonl, .json, .csv), a folder of them, a saved dataset, or a name of the \
 Hugging Face hub, with :CONFIG behind it where there are several."
@@ -14,7 +15,7 @@ Hugging Face hub, with :CONFIG behind it where there are several."
 
 def arguments(given: list[str] | None = None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
-        prog="python -m agon_verl.data",
+        prog=program_name("data"),
         description="Prepare verl parquet files: train.parquet, heldout.parquet and a report.",
         epilog=_EPILOG,
     )

@@ -27,6 +27,7 @@ from agon_verl.inference.moa import REFINE
 from agon_verl.inference.players import InferenceError, Players, Sampling
 from agon_verl.pair.checkpoint import ADAPTER_FILE, prompts, versions
 from agon_verl.pair.export import DIRECTIONS
+from agon_verl.program import program_name
 
 
 def judged_players(asked: argparse.Namespace) -> Players:
@@ -174,7 +175,7 @@ def main(given: Sequence[str] | None = None) -> int:
 
 
 def _side_by_side(command: str, given: Sequence[str]) -> int:
-    parser = argparse.ArgumentParser(prog=f"python -m agon_verl.evaluate {command}")
+    parser = argparse.ArgumentParser(prog=program_name(f"evaluate {command}"))
     parser.add_argument("results", nargs=2 if command == "compare" else "+", help="results.json, or its folder")
     parser.add_argument("--json", type=Path, help="write the numbers there too")
     if command == "compare":

@@ -5,11 +5,12 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from agon_verl.inference.arguments import add_players
+from agon_verl.program import program_name
 
 
 def options(given: Sequence[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
-        prog="python -m agon_verl.evaluate",
+        prog=program_name("evaluate"),
         description="Evaluate a run, checkpoint, export or base model. See also: compare --help, average --help.",
     )
     add_players(parser)

@@ -20,6 +20,7 @@ from agon_verl.files import write_atomically
 from agon_verl.matrix.cells import BASE, MatrixError, Plan, Runner, evaluate, run_here, train
 from agon_verl.matrix.parity import parity, steps
 from agon_verl.matrix.rows import MODES, PAIR, main_table
+from agon_verl.program import program_name
 
 METHODS = sorted(path.stem for path in (Path(recipes.__file__).parent / "method").glob("*.yaml"))
 
@@ -29,7 +30,7 @@ def arguments(given: Sequence[str]) -> tuple[argparse.Namespace, list[str], list
     own, overrides = _divide(list(given), "--")
     own, evaluation = _divide(own, "--evaluate")
     parser = argparse.ArgumentParser(
-        prog="python -m agon_verl.matrix",
+        prog=program_name("matrix"),
         usage="%(prog)s [options] --evaluate --data SET … [-- verl's overrides]",
         description="Train methods x seeds, evaluate all, and write one table.",
     )

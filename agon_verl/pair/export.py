@@ -37,6 +37,7 @@ from agon_verl.errors import AgonError, CheckpointError, ConfigError
 from agon_verl.game.roles import ADAPTERS
 from agon_verl.pair.base import base_folder, hash_of_base
 from agon_verl.pair.checkpoint import ADAPTER_FILE, MANIFEST, Manifest, latest
+from agon_verl.program import program_name
 
 FORMAT = 1
 DIRECTIONS = ("A_to_B", "B_to_A")
@@ -362,7 +363,7 @@ print(cascade([{"role": "user", "content": "What is 17 * 23?"}]))
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(prog="python -m agon_verl.export", description="A trained pair, ready for use.")
+    parser = argparse.ArgumentParser(prog=program_name("export"), description="A trained pair, ready for use.")
     parser.add_argument("checkpoint", type=Path, help="a folder global_step_<n>, or the run's, whose newest is taken")
     parser.add_argument("out", type=Path, help="the folder to write; must not exist, or be empty")
     parser.add_argument("--merged", action="store_true", help="write a full model of each adapter too")

@@ -5,11 +5,12 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from agon_verl.program import program_name
 from agon_verl.report.read import ReportError, find
 
 
 def main(given: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(prog="python -m agon_verl.report", description="Runs as one page to read.")
+    parser = argparse.ArgumentParser(prog=program_name("report"), description="Runs as one page to read.")
     parser.add_argument("folders", nargs="+", type=Path, metavar="FOLDER", help="a run, a method's seeds, or a matrix")
     parser.add_argument("--out", type=Path, default=Path("report"), help="report.html, report.md and figures/ go there")
     parser.add_argument("--title", help="by default, the folders' names")

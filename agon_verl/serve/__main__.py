@@ -17,13 +17,14 @@ from agon_verl.inference.arguments import add_players, chosen_players, pairs
 from agon_verl.inference.engine import Engine
 from agon_verl.inference.offline import default_mode
 from agon_verl.inference.players import InferenceError, read_mode
+from agon_verl.program import program_name
 from agon_verl.serve.app import Service, make_app
 from agon_verl.serve.service import Line, models_of
 
 
 def options(given: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
-        prog="python -m agon_verl.serve", description="Serve a pair behind an OpenAI-compatible chat endpoint."
+        prog=program_name("serve"), description="Serve a pair behind an OpenAI-compatible chat endpoint."
     )
     add_players(parser)
     add = parser.add_argument

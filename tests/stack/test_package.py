@@ -79,8 +79,15 @@ def test_wheel_holds_exactly_the_packages(wheel: zipfile.ZipFile) -> None:
     assert {name for name in wheel.namelist() if ".dist-info/" not in name} == shipped_files()
 
 
-def test_wheel_has_the_plugin_entry_point_and_the_licence(wheel: zipfile.ZipFile) -> None:
-    assert read(wheel, "entry_points.txt").split() == ["[verl.plugins]", "agon", "=", "agon_verl.plugin"]
+def test_wheel_has_the_entry_points_and_the_licence(wheel: zipfile.ZipFile) -> None:
+    assert read(wheel, "entry_points.txt").split("\n") == [
+        "[console_scripts]",
+        "agon = agon_verl.__main__:main",
+        "",
+        "[verl.plugins]",
+        "agon = agon_verl.plugin",
+        "",
+    ]
     assert any(name.endswith("LICENSE") for name in wheel.namelist())
 
 
