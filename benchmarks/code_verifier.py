@@ -25,11 +25,11 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
-from reward_fns.sandbox import MB, Job, Limits, Program
+from reward_fns.sandbox import MB, Job, Program, ProgramLimits
 from reward_fns.sandbox.local import LocalSandbox
 from reward_fns.unit_tests import compute_score
 
-LIMITS = Limits(cpu=10.0, memory=512 * MB, output=16 * MB)
+LIMITS = ProgramLimits(cpu=10.0, memory=512 * MB, output=16 * MB)
 
 
 @dataclass(frozen=True)

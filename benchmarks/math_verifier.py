@@ -28,7 +28,7 @@ from pathlib import Path
 from math_graders import GRADERS, grade
 
 from reward_fns.math_answer import compute_score, judge
-from reward_fns.mathematics.pool import Limits, pool
+from reward_fns.mathematics.pool import PoolLimits, pool
 
 PAIRS = Path(__file__).with_name("math_pairs.jsonl")
 RESPONSES, LENGTH, SHARE = 800, 12_000, 100
@@ -103,7 +103,7 @@ def speed(rows: list[tuple[str, str]]) -> None:
 class Memory(threading.Thread):
     """The most that this process has grown by, and the most that its workers held, shared memory counted once."""
 
-    def __init__(self, workers: Limits) -> None:
+    def __init__(self, workers: PoolLimits) -> None:
         super().__init__(daemon=True)
         self.pool, self.ended = pool(workers), threading.Event()
         self.before, self.most, self.most_workers, self.most_processes = self._rss(), 0, 0, 0
@@ -160,10 +160,10 @@ def limits(rows: list[tuple[str, str]]) -> None:
     for kind in ("mixed", "endless"):
         attacks = hostile(kind)
         clean = usual[: RESPONSES - len(sums) - len(attacks)] + sums
-        pool(Limits())._outcomes.clear()
+        pool(PoolLimits())._outcomes.clear()
         _, alone, seconds = asyncio.run(timed(clean))
-        pool(Limits())._outcomes.clear()  # nothing is answered from memory
-        memory = Memory(Limits())
+        pool(PoolLimits())._outcomes.clear()  # nothing is answered from memory
+        memory = Memory(PoolLimits())
         memory.start()
         batch = list(clean)
         places = [index * (len(clean) // len(attacks)) + index for index in range(len(attacks))]

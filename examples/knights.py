@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from agon_verl.game.transcript import REASONING_TAGS
-from reward_fns.frame import scored, take_apart
+from reward_fns.scoring import read_completion, score_dict
 
 PROMPT = """\
 {problem}
@@ -49,12 +49,12 @@ async def compute_score(
     truth = claims(str(ground_truth))
     if not truth:
         raise ValueError(f"ground_truth of a {data_source!r} puzzle says of nobody what he is: {ground_truth!r}")
-    transcript = take_apart(solution_str, extra_info, reasoning_tags)
+    transcript = read_completion(solution_str, extra_info, reasoning_tags)
     if transcript.answer is None:
         verdict = "no_answer"
     else:
         verdict = "correct" if claims(transcript.answer) == truth else "wrong"
-    return scored(verdict, transcript, transcript.answer, format_weight)
+    return score_dict(verdict, transcript, transcript.answer, format_weight)
 
 
 def puzzles(count: int, people: int, seed: int, split: str) -> list[dict[str, Any]]:

@@ -1,1 +1,1 @@
-"""Reward functions for verl's `reward.custom_reward_function`: one file a verifier."""
+"""Reward functions for verl's `reward.custom_reward_function`: one module per verifier."""

@@ -13,11 +13,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from agon_verl.errors import AgonError
+
 _KEYS = {"inputs", "outputs", "time_limit", "memory_limit", "checker"}
 _LARGEST_MEMORY = 65536  # megabytes; a larger number is one of bytes
 
 
-class GroundTruthError(ValueError):
+class GroundTruthError(AgonError, ValueError):
     """One sentence: the data source, the field, the fix."""
 
 

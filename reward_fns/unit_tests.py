@@ -23,11 +23,11 @@ from typing import Any
 from agon_verl.game.fences import Fence
 from agon_verl.game.transcript import REASONING_TAGS, final_block
 from reward_fns.code_problem import CodeProblem, GroundTruthError
-from reward_fns.frame import scored, take_apart
 from reward_fns.output_match import same_output
-from reward_fns.sandbox import LANGUAGES, MB, WALL_PER_CPU, Job, Limits, Program, Run, Sandbox
+from reward_fns.sandbox import LANGUAGES, MB, WALL_PER_CPU, Job, Program, ProgramLimits, RunResult, Sandbox
+from reward_fns.scoring import read_completion, score_dict
 
-_CHECKING = Limits(cpu=10.0, memory=1024 * MB, output=MB)
+_CHECKING = ProgramLimits(cpu=10.0, memory=1024 * MB, output=MB)
 _LARGE = 1 << 16  # bytes of output from which on comparing is left to a thread
 _CHECKED_OUTPUT = 16 * MB  # what a program may print where a checker decides
 _OUT_OF_MEMORY = re.compile(rb"^MemoryError|std::bad_alloc", re.M)
@@ -61,13 +61,13 @@ async def compute_score(
     `template` e2b.
     """
     problem = CodeProblem.read(ground_truth, data_source, time_limit=time_limit, memory_limit=memory_limit)
-    transcript = take_apart(solution_str, extra_info, reasoning_tags, opened)
+    transcript = read_completion(solution_str, extra_info, reasoning_tags, opened)
     block = final_block(transcript.summary)
     verdict = "no_program"
     if block is not None:
         sandbox = _sandbox(backend, slots, trusted, python, template)
         verdict = await judge(block, problem, sandbox, total_time)
-    return scored(verdict, transcript, None if block is None else block.body, format_weight)
+    return score_dict(verdict, transcript, None if block is None else block.body, format_weight)
 
 
 async def judge(block: Fence, problem: CodeProblem, sandbox: Sandbox, total_time: float) -> str:
@@ -81,7 +81,9 @@ async def judge(block: Fence, problem: CodeProblem, sandbox: Sandbox, total_time
     left = total_time
     for stdin, expected in problem.cases:
         output = _CHECKED_OUTPUT if problem.checker else MB + 4 * len(expected)
-        run = await sandbox.run(Job(program, stdin, Limits(problem.time_limit, problem.memory_limit * MB, output)))
+        run = await sandbox.run(
+            Job(program, stdin, ProgramLimits(problem.time_limit, problem.memory_limit * MB, output))
+        )
         if (failure := _failure(run)) is not None:
             return failure
         if not await _accepted(run.stdout, stdin, expected, problem.checker, sandbox):
@@ -92,7 +94,7 @@ async def judge(block: Fence, problem: CodeProblem, sandbox: Sandbox, total_time
     return "correct"
 
 
-def _failure(run: Run) -> str | None:
+def _failure(run: RunResult) -> str | None:
     """What went wrong with a run, whatever it printed. The program's own words only name its failure."""
     if run.ending != "exited":
         return run.ending

@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from fractions import Fraction
 
+from agon_verl.errors import AgonError
 from reward_fns.mathematics.algebra import readable
 from reward_fns.mathematics.expression import Node
 from reward_fns.mathematics.formula import done, proportional, same_percent, same_value
@@ -22,7 +23,7 @@ _DECIMAL = re.compile(r"-?\d{1,300}(?:\.\d{1,300})?", re.ASCII)
 _MOST_ITEMS = 30  # that may need to be compared crosswise
 
 
-class Unreadable(ValueError):
+class UnreadableReference(AgonError, ValueError):
     """A reference that cannot be judged against: blank, or with braces that do not match."""
 
 
@@ -40,7 +41,9 @@ def equal(gold: str, answer: str, *, finished: bool = True, ask: Ask | None = No
 def reference(gold: str) -> Shape:
     found = shape(gold)
     if not found.text or type(found) is Shape and gold.count("{") != gold.count("}"):
-        raise Unreadable(f"ground truth {gold!r} cannot be read: give every row a reference answer in valid LaTeX")
+        raise UnreadableReference(
+            f"ground truth {gold!r} cannot be read: give every row a reference answer in valid LaTeX"
+        )
     return found
 
 

@@ -33,7 +33,7 @@ class Node(NamedTuple):
     places: int = 0
 
 
-class Unreadable(ValueError):
+class UnreadableExpression(ValueError):
     """No tree: the notation is unknown here, or has two readings."""
 
 
@@ -43,7 +43,7 @@ def read(tokens: Tokens) -> Node | None:
         reader = _Reader(tokens)
         tree = reader.sum()
         reader.expect("")
-    except Unreadable:
+    except UnreadableExpression:
         return None
     return tree
 
@@ -67,7 +67,7 @@ class _Reader:
 
     def expect(self, text: str) -> None:
         if self.next.text != text:
-            raise Unreadable
+            raise UnreadableExpression
         self.at += 1
 
     def sum(self) -> Node:
@@ -87,14 +87,14 @@ class _Reader:
                 factors, divided = [Node("div", (_joined("mul", factors), below))], True
             elif self._factor_follows():
                 if divided:  # a/bc
-                    raise Unreadable
+                    raise UnreadableExpression
                 factors.append(self.power())
             else:
                 return _joined("mul", factors)
 
     def _factor_follows(self) -> bool:
         if self.next.kind == NUMBER:  # 2 3, x 2
-            raise Unreadable
+            raise UnreadableExpression
         return self.next.kind in (LETTER, RUN) or self.next.text in _STARTS
 
     def power(self) -> Node:
@@ -103,14 +103,14 @@ class _Reader:
             return base
         power = self._factorial(Node("pow", (base, self.exponent())))
         if self.next.text == "^":
-            raise Unreadable
+            raise UnreadableExpression
         return power
 
     def _factorial(self, node: Node) -> Node:
         if not self.take("!"):
             return node
         if self.next.text == "!":
-            raise Unreadable
+            raise UnreadableExpression
         return Node("factorial", (node,))
 
     def exponent(self) -> Node:
@@ -120,14 +120,14 @@ class _Reader:
     def argument(self) -> Node:
         """What a command applies to: a group in braces, or else one symbol."""
         if self.next.kind == NUMBER and len(self.next.text) > 1:
-            raise Unreadable
+            raise UnreadableExpression
         return self.atom()
 
     def atom(self) -> Node:
         """All recursion goes through here, so that no answer is nested deeper than the stack is."""
         self.depth += 1
         if self.depth > _DEEPEST:
-            raise Unreadable
+            raise UnreadableExpression
         node = self._atom()
         self.depth -= 1
         return node
@@ -147,7 +147,7 @@ class _Reader:
             return inner
         if token.kind == COMMAND:
             return self.command(token.text)
-        raise Unreadable
+        raise UnreadableExpression
 
     def variable(self, name: str) -> Node:
         applied = name in _APPLIED
@@ -156,7 +156,7 @@ class _Reader:
             self.exponent()
             name = f"{name}_{plain(tuple(self.tokens[start : self.at])).strip('{}')}"
         if applied and self.next.text == "(":
-            raise Unreadable
+            raise UnreadableExpression
         return _named(name)
 
     def command(self, text: str) -> Node:
@@ -172,14 +172,14 @@ class _Reader:
             return Node("root", (self.argument(), degree))
         if text[1:] in FUNCTIONS:
             return self.function(text[1:])
-        raise Unreadable
+        raise UnreadableExpression
 
     def function(self, name: str) -> Node:
         base = (self.exponent(),) if name == "log" and self.take("_") else ()
         exponent = self.exponent() if self.take("^") else None
         if exponent == _signed("-", _number("1")):
             if name not in _INVERSE:
-                raise Unreadable
+                raise UnreadableExpression
             name, exponent = _INVERSE[name], None
         node = Node(name, (self.applied(), *base))
         return Node("pow", (node, exponent)) if exponent else node
@@ -192,7 +192,7 @@ class _Reader:
         while self._factor_follows() and self.next.text not in _CLOSING and self.next.text[1:] not in FUNCTIONS:
             factors.append(self.power())
         if self.next.text == "/":  # \sin x/2
-            raise Unreadable
+            raise UnreadableExpression
         return _signed(sign, _joined("mul", factors))
 
 
@@ -210,5 +210,5 @@ def _named(name: str) -> Node:
 
 def _number(text: str) -> Node:
     if len(text) > _LONGEST_NUMBER:
-        raise Unreadable
+        raise UnreadableExpression
     return Node("decimal" if "." in text else "number", value=Fraction(text), places=len(text.partition(".")[2]))

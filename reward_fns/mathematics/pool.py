@@ -25,24 +25,26 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from multiprocessing.connection import Connection
 from typing import NamedTuple
 
+from agon_verl.errors import AgonError
+
 TRUE, FALSE, TIMEOUT, MEMORY, CRASH, ERROR = "true", "false", "timeout", "memory", "crash", "error"
 
 _SHARE = 0.1  # of the limit: the least processor time before a time-out
 _SLOW = 0.1  # of the limit: when a question no longer counts against the workers
 _SPARE = 8  # times as many processes while some hang
 _PATIENCE = 30  # limits that a question may wait for that processor time
-_WORKER = "reward_fns.mathematics.worker"
+_WORKER = "reward_fns.mathematics.pool_worker"
 _START_S = 120.0
 _REMEMBERED = 4096  # outcomes
 
 Question = tuple[str, str | None, bool | None]
 
 
-class PoolError(RuntimeError):
+class PoolError(AgonError, RuntimeError):
     """The judge failed, not the answer."""
 
 
-class Limits(NamedTuple):
+class PoolLimits(NamedTuple):
     """Seconds and megabytes for one comparison, and how many run side by side."""
 
     seconds: float = 1.0
@@ -58,7 +60,7 @@ class _Worker(NamedTuple):
 class Pool:
     """`submit` is safe from any thread. The same question is asked once: outcomes are remembered."""
 
-    def __init__(self, limits: Limits) -> None:
+    def __init__(self, limits: PoolLimits) -> None:
         self.limits = limits
         self.forker: subprocess.Popen | None = None
         self._control: socket.socket
@@ -179,11 +181,11 @@ def _cpu(pid: int) -> float:
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
-_pools: dict[tuple[int, Limits], Pool] = {}
+_pools: dict[tuple[int, PoolLimits], Pool] = {}
 _pools_lock = threading.Lock()
 
 
-def pool(limits: Limits) -> Pool:
+def pool(limits: PoolLimits) -> Pool:
     """This process's pool; one that a fork inherited is not used, for its threads stayed behind."""
     key = (os.getpid(), limits)
     with _pools_lock:

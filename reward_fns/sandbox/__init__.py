@@ -1,12 +1,14 @@
 """What a sandbox is to the judge: it builds a program, runs it on one input, and says how that ended.
 
-A program that fails is an outcome, told in a `Run`. A sandbox that fails raises `SandboxError`, because an outage is
-not a wrong answer.
+A program that fails is a result (`RunResult`). A sandbox that fails raises `SandboxError`, because an outage is not a
+wrong answer.
 """
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal, Protocol
+
+from agon_verl.errors import AgonError
 
 MB = 1 << 20
 WALL_PER_CPU = 3.0  # a program has nothing to wait for: one that takes this many times longer than it works is asleep
@@ -26,12 +28,12 @@ LANGUAGES = {
 Ending = Literal["exited", "timeout", "memory", "output_limit", "disk_limit"]
 
 
-class SandboxError(RuntimeError):
+class SandboxError(AgonError, RuntimeError):
     """The judge itself failed, whatever the program is worth."""
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class ProgramLimits:
     """Of one run. `cpu` in seconds; `memory` (resident) and `output` (stdout, and as much again of stderr) in bytes.
 
     Time spent ready to run while no core was free counts for nothing: a busy machine makes no program wrong.
@@ -55,7 +57,7 @@ class Program:
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
+class RunResult:
     """One run: `ending` is "exited" unless a limit stopped it; `exit_code` is 128 + n after signal n.
 
     `wall` leaves out the time spent waiting for a core.
@@ -75,7 +77,7 @@ class Job:
 
     program: Program
     stdin: bytes
-    limits: Limits
+    limits: ProgramLimits
     files: Mapping[str, bytes] = field(default_factory=dict)
 
 
@@ -85,4 +87,4 @@ class Sandbox(Protocol):
     async def build(self, source: str, language: str) -> Program | None:
         """`None` where the compiler refuses the source."""
 
-    async def run(self, job: Job) -> Run: ...
+    async def run(self, job: Job) -> RunResult: ...

@@ -26,7 +26,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 
-from reward_fns.sandbox import MB, Ending, Limits, SandboxError
+from reward_fns.sandbox import MB, Ending, ProgramLimits, SandboxError
 from reward_fns.sandbox.process import Started, Watched, sealed, set_limits
 from reward_fns.sandbox.seccomp import seccomp_filter
 
@@ -100,7 +100,7 @@ class BubblewrapLaunch:
     cwd = "/"
 
     def __init__(
-        self, kind: Bubblewrap, prefix: Sequence[str], files: Mapping[str, bytes], limits: Limits, *,
+        self, kind: Bubblewrap, prefix: Sequence[str], files: Mapping[str, bytes], limits: ProgramLimits, *,
         slot: int, call_stack: int, stack: ExitStack,
     ) -> None:  # fmt: skip
         self._kind, self._limits, self._call_stack, self._stack = kind, limits, call_stack, stack

@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 from weakref import WeakKeyDictionary
 
-from reward_fns.sandbox import MB, Job, Limits, Program, Run, SandboxError
+from reward_fns.sandbox import MB, Job, Program, ProgramLimits, RunResult, SandboxError
 
 SLOTS = 16  # of the 20 that the smallest plan allows
 LIFETIME = 600  # seconds until a machine that nobody uses ends by itself
@@ -60,7 +60,7 @@ class E2BSandbox:
     async def build(self, source: str, language: str) -> Program:
         return Program(language, source.encode("utf-8", "replace"))
 
-    async def run(self, job: Job) -> Run:
+    async def run(self, job: Job) -> RunResult:
         loop = asyncio.get_running_loop()
         if loop not in self._pools:
             self._pools[loop] = _Pool(self._slots, self._template)
@@ -76,7 +76,7 @@ class _Pool:
         self._creating = asyncio.Lock()
         self._idle: list[_Machine] = []
 
-    async def run(self, job: Job) -> Run:
+    async def run(self, job: Job) -> RunResult:
         lost: Exception | None = None
         async with self._slots:
             for _ in range(ATTEMPTS):
@@ -125,7 +125,7 @@ class _Machine:
         try:
             guest = Path(__file__).with_name("guest.py").read_text(encoding="utf-8")
             await _patiently(lambda: sandbox.files.write(_GUEST, guest, user="root"))
-            tried = await machine.run(Job(Program("python", _CHECK), b"", Limits(5.0, 128 * MB, MB)))
+            tried = await machine.run(Job(Program("python", _CHECK), b"", ProgramLimits(5.0, 128 * MB, MB)))
             if tried.stdout != b"held\n":
                 raise SandboxError(f"e2b's machine does not hold a program: {tried}")
         except BaseException:
@@ -133,7 +133,7 @@ class _Machine:
             raise
         return machine
 
-    async def run(self, job: Job) -> Run:
+    async def run(self, job: Job) -> RunResult:
         if self._ends - time.monotonic() < LIFETIME / 2:
             await _patiently(lambda: self._sandbox.set_timeout(LIFETIME))
             self._ends = time.monotonic() + LIFETIME
@@ -154,7 +154,7 @@ class _Machine:
         answer = json.loads(done.stdout)
         for name in ("stdout", "stderr"):
             answer[name] = base64.b64decode(answer[name])
-        return Run(**answer)
+        return RunResult(**answer)
 
     async def kill(self) -> None:
         """As far as that is possible: what cannot be reached ends by itself."""

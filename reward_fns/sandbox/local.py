@@ -1,6 +1,6 @@
 """The local sandbox: every run a process under bubblewrap on this machine, or, for trusted code, a plain one.
 
-Before the first run it tries to break out of itself (probe.py) and refuses to work where it can. Nothing is
+Before the first run it tries to break out of itself (escapes.py) and refuses to work where it can. Nothing is
 written to the host's disk: programs, inputs and executables live in memory and in the sandbox's own file system.
 """
 
@@ -16,14 +16,14 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass
 
-from reward_fns.sandbox import MB, Job, Limits, Program, Run, SandboxError
+from reward_fns.sandbox import MB, Job, Program, ProgramLimits, RunResult, SandboxError
 from reward_fns.sandbox.bwrap import Bubblewrap, BubblewrapLaunch, find_bwrap
+from reward_fns.sandbox.escapes import holes
 from reward_fns.sandbox.plain import PlainLaunch
-from reward_fns.sandbox.probe import holes
 from reward_fns.sandbox.process import Launch, supervise
 from reward_fns.sandbox.slots import slot
 
-_COMPILING = Limits(cpu=20.0, memory=1024 * MB, output=64 * MB)
+_COMPILING = ProgramLimits(cpu=20.0, memory=1024 * MB, output=64 * MB)
 _SOURCE = "c++ source"  # what is run to build a C++ program: the compiler
 # The executable comes out on standard output, where it is capped like any other output.
 _COMPILE = "PATH=/usr/local/bin:/usr/bin:/bin; export PATH; g++ -x c++ -std=c++17 -O2 -w -o a.out $1 && cat a.out"
@@ -78,7 +78,7 @@ class LocalSandbox:
         done = await self.run(Job(Program(_SOURCE, code), b"", _COMPILING))
         return Program(language, done.stdout) if done.ending == "exited" and done.exit_code == 0 else None
 
-    async def run(self, job: Job) -> Run:
+    async def run(self, job: Job) -> RunResult:
         return await asyncio.get_running_loop().run_in_executor(self._threads, self._run, job)
 
     def prepare(self) -> None:
@@ -108,12 +108,12 @@ class LocalSandbox:
                 + ". docs/sandbox.md says what a machine or container must allow. For code you trust: trusted=true"
             )
 
-    def _run(self, job: Job) -> Run:
+    def _run(self, job: Job) -> RunResult:
         self.prepare()
         assert self._interpreter is not None
         return self._start(self._interpreter, job)
 
-    def _start(self, interpreter: Interpreter, job: Job) -> Run:
+    def _start(self, interpreter: Interpreter, job: Job) -> RunResult:
         language, limits, files = job.program.language, job.limits, {"main": job.program.code, **job.files}
         prefixes = {"python": [interpreter.path, "-I"], _SOURCE: ["/usr/bin/sh", "-c", _COMPILE, "sh"]}
         prefix = prefixes.get(language, [])

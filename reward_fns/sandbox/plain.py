@@ -7,12 +7,14 @@ import tempfile
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 
-from reward_fns.sandbox import Limits
+from reward_fns.sandbox import ProgramLimits
 from reward_fns.sandbox.process import Started, Watched, sealed, set_limits
 
 
 class PlainLaunch:
-    def __init__(self, prefix: Sequence[str], files: Mapping[str, bytes], limits: Limits, stack: ExitStack) -> None:
+    def __init__(
+        self, prefix: Sequence[str], files: Mapping[str, bytes], limits: ProgramLimits, stack: ExitStack
+    ) -> None:
         self._limits, self._stack = limits, stack
         self.fds = [stack.enter_context(sealed(content)) for content in files.values()]
         self.command = [*prefix, *(f"/proc/self/fd/{descriptor}" for descriptor in self.fds)]

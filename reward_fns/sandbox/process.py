@@ -17,7 +17,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Protocol
 
-from reward_fns.sandbox import Ending, Limits, Run, SandboxError
+from reward_fns.sandbox import Ending, ProgramLimits, RunResult, SandboxError
 
 TICK = 0.05  # seconds between looks at a running program
 _STARVED = 20  # times its wall limit that a program may wait for a core before the machine is at fault
@@ -122,7 +122,7 @@ def sealed(content: bytes) -> Iterator[int]:
         os.close(readable)
 
 
-def supervise(launch: Launch, stdin: bytes, limits: Limits) -> Run:
+def supervise(launch: Launch, stdin: bytes, limits: ProgramLimits) -> RunResult:
     """Run to the end or to the first limit; afterwards no process is left."""
     with ExitStack() as stack:
         pipes = _Pipes(stack, limits.output)
@@ -149,7 +149,7 @@ def supervise(launch: Launch, stdin: bytes, limits: Limits) -> Run:
             told = pipes.stderr.decode(errors="replace").strip()
             raise SandboxError(f"{launch.command[0]} could not start the program: {told}")
         ending = watch.ending or pipes.over or ("timeout" if cpu > limits.cpu else "exited")
-        return Run(ending, code, bytes(pipes.stdout), bytes(pipes.stderr), cpu, watch.wall)
+        return RunResult(ending, code, bytes(pipes.stdout), bytes(pipes.stderr), cpu, watch.wall)
 
 
 def set_limits(pid: int, limits: Mapping[int, tuple[int, int]]) -> None:
@@ -201,7 +201,7 @@ class _Pipes:
 class _Watch:
     """A program's run as its judge sees it: what it used, how long it took, and which limit it broke, if any."""
 
-    def __init__(self, launch: Launch, pipes: _Pipes, limits: Limits) -> None:
+    def __init__(self, launch: Launch, pipes: _Pipes, limits: ProgramLimits) -> None:
         self._launch, self._pipes, self._limits = launch, pipes, limits
         self._began = time.monotonic()
         self.usage = Usage()

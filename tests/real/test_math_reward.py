@@ -73,7 +73,7 @@ def test_verls_reward_worker(tiny: Path) -> None:
 def _is_pool(process: psutil.Process) -> bool:
     """A descendant of this test's that runs our worker."""
     try:
-        ours = any("reward_fns.mathematics.worker" in part for part in process.cmdline())
+        ours = any("reward_fns.mathematics.pool_worker" in part for part in process.cmdline())
         return ours and psutil.Process() in process.parents()
     except psutil.Error:
         return False

@@ -16,9 +16,9 @@ from pathlib import Path
 import pytest
 
 from reward_fns.math_answer import compute_score, judge
-from reward_fns.mathematics import worker
-from reward_fns.mathematics.equal import Unreadable
-from reward_fns.mathematics.pool import CRASH, FALSE, MEMORY, TIMEOUT, TRUE, Limits, Pool, PoolError, pool
+from reward_fns.mathematics import pool_worker
+from reward_fns.mathematics.equal import UnreadableReference
+from reward_fns.mathematics.pool import CRASH, FALSE, MEMORY, TIMEOUT, TRUE, Pool, PoolError, PoolLimits, pool
 
 ROOT = Path(__file__).resolve().parents[2]
 LIMIT = 1.0
@@ -28,7 +28,7 @@ ENDLESS = [rf"\sum_{{k=1}}^{{n}} {base}^{{9^{{9^{{k}}}}}}" for base in range(2, 
 
 @pytest.fixture(scope="module")
 def workers() -> Iterator[Pool]:
-    made = Pool(Limits(LIMIT))
+    made = Pool(PoolLimits(LIMIT))
     assert made.submit(SUM, SAME_SUM, True).result(60) == TRUE  # started
     yield made
 
@@ -93,8 +93,8 @@ def test_memory_is_limited() -> None:
         ours, theirs = socket.socketpair()
         if not (child := os.fork()):
             ours.close()
-            worker.equal = greedy  # type: ignore[assignment]
-            worker.work(Connection(theirs.detach()), megabytes=64)
+            pool_worker.equal = greedy  # type: ignore[assignment]
+            pool_worker.work(Connection(theirs.detach()), megabytes=64)
             os._exit(0)
         theirs.close()
         jobs = Connection(ours.detach())
@@ -157,7 +157,7 @@ def test_the_loop_runs_on(workers: Pool) -> None:
 
         done = asyncio.Event()
         ticking = asyncio.create_task(tick())
-        limits = Limits(LIMIT, 512, 3)  # another pool: its start must not block either
+        limits = PoolLimits(LIMIT, 512, 3)  # another pool: its start must not block either
         verdicts = await asyncio.gather(
             judge(SUM, ENDLESS[0], True, limits), *(judge(SUM, f"n^2+{i}", True, limits) for i in range(50))
         )
@@ -170,7 +170,7 @@ def test_the_loop_runs_on(workers: Pool) -> None:
 
 def test_works_off_the_main_thread() -> None:
     found: list[str] = []
-    limits = Limits(LIMIT, 512, 2)
+    limits = PoolLimits(LIMIT, 512, 2)
     thread = threading.Thread(target=lambda: found.append(asyncio.run(judge(SUM, SAME_SUM, True, limits))))
     thread.start()
     thread.join(60)
@@ -179,7 +179,7 @@ def test_works_off_the_main_thread() -> None:
 
 
 def test_a_fork_has_its_own_pool() -> None:
-    limits = Limits(LIMIT, 512, 2)
+    limits = PoolLimits(LIMIT, 512, 2)
     assert pool(limits).submit(SUM, SAME_SUM, True).result(60) == TRUE
     if not (child := os.fork()):
         os._exit(0 if pool(limits).submit(SUM, SAME_SUM + "+6", True).result(60) == FALSE else 1)
@@ -188,8 +188,8 @@ def test_a_fork_has_its_own_pool() -> None:
 
 PARENT = f"""
 import sys, time
-from reward_fns.mathematics.pool import Limits, Pool
-workers = Pool(Limits(60.0, 512, 2))
+from reward_fns.mathematics.pool import PoolLimits, Pool
+workers = Pool(PoolLimits(60.0, 512, 2))
 workers.submit({SUM!r}, {SAME_SUM!r}, True).result(60)
 workers.submit({SUM!r}, {ENDLESS[0]!r}, True)
 workers.submit({SUM!r}, {ENDLESS[1]!r}, True)
@@ -215,7 +215,7 @@ def test_workers_that_do_not_start_are_an_error(monkeypatch: pytest.MonkeyPatch,
     monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
     (tmp_path / "reward_fns").mkdir()
     (tmp_path / "reward_fns" / "__init__.py").write_text("raise RuntimeError('no such luck')")
-    broken = Pool(Limits(LIMIT, 512, 1))
+    broken = Pool(PoolLimits(LIMIT, 512, 1))
     with pytest.raises(PoolError, match="(?s)does not start.*no such luck"):
         broken.submit(SUM, SAME_SUM, True).result(60)
     monkeypatch.undo()
@@ -225,12 +225,12 @@ def test_workers_that_do_not_start_are_an_error(monkeypatch: pytest.MonkeyPatch,
 def test_who_is_to_blame_for_a_time_out() -> None:
     found = asyncio.run(compute_score("test", f"<answer>{ENDLESS[0]}</answer>", SUM, time_limit=LIMIT))
     assert (found["verdict"], found["acc"], found["pred"]) == ("timeout", 0.0, ENDLESS[0])
-    with pytest.raises(Unreadable, match="by itself it ends in 'timeout'"):
+    with pytest.raises(UnreadableReference, match="by itself it ends in 'timeout'"):
         asyncio.run(compute_score("test", f"<answer>{SUM}</answer>", ENDLESS[0], time_limit=LIMIT))
 
 
 def test_a_reference_is_checked_when_nothing_else_has_shown_it_harmless() -> None:
-    fresh = Pool(Limits(LIMIT, 512, 1))
+    fresh = Pool(PoolLimits(LIMIT, 512, 1))
     assert fresh.submit(SUM, None, None).result(60) == TRUE
     assert fresh.submit(r"\infty", None, None).result(60) == TRUE
     assert fresh.submit(r"\text{even}", None, None).result(60) == TRUE

@@ -12,7 +12,7 @@ from aiohttp import web
 
 pytest.importorskip("e2b_code_interpreter")
 
-from reward_fns.sandbox import MB, Job, Limits, Program, SandboxError, e2b
+from reward_fns.sandbox import MB, Job, Program, ProgramLimits, SandboxError, e2b
 from reward_fns.sandbox.e2b import E2BSandbox
 from reward_fns.unit_tests import compute_score
 from tests.sandbox.e2b_stand_in import StandIn, gone, send, serve
@@ -20,7 +20,7 @@ from tests.sandbox.e2b_stand_in import StandIn, gone, send, serve
 ROOT = Path(__file__).resolve().parents[2]
 TESTS = {"inputs": ["1 2\n", "30 12\n"], "outputs": ["3\n", "42\n"], "time_limit": 0.4, "memory_limit": 128}
 RIGHT = "a, b = map(int, input().split())\nprint(a + b)\n"
-LIMITS = Limits(cpu=2.0, memory=128 * MB, output=MB)
+LIMITS = ProgramLimits(cpu=2.0, memory=128 * MB, output=MB)
 DOUBLE = Job(Program("python", b"print(2 * int(input()))"), b"21\n", LIMITS)
 
 
@@ -177,7 +177,7 @@ def test_a_machine_that_hangs_is_replaced(service, monkeypatch):
         sandbox = E2BSandbox(slots=1)
         first = (await sandbox.run(DOUBLE)).stdout
         service.faults["start"] = [hang]
-        quick = Job(DOUBLE.program, DOUBLE.stdin, Limits(0.5, 128 * MB, MB))
+        quick = Job(DOUBLE.program, DOUBLE.stdin, ProgramLimits(0.5, 128 * MB, MB))
         return [first, (await sandbox.run(quick)).stdout]
 
     assert asyncio.run(main()) == [b"42\n"] * 2

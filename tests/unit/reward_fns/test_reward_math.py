@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from reward_fns.math_answer import compute_score, judge
-from reward_fns.mathematics.equal import Unreadable
+from reward_fns.mathematics.equal import UnreadableReference
 
 KEYS = {"score", "acc", "format", "pred", "verdict"}
 
@@ -175,7 +175,7 @@ def test_arithmetic_left_undone():
     "truth", [None, float("nan"), True, ["5"], {"answer": "5"}, b"5", " ", "", "$$", r"\frac{1}{2", "{5"]
 )
 def test_a_reference_that_cannot_be_read_is_an_error(truth):
-    with pytest.raises(Unreadable):
+    with pytest.raises(UnreadableReference):
         score("<answer>7</answer>", truth)
 
 

@@ -1,0 +1,36 @@
+"""What every reward function does around its verdict: parse the completion, and return the same keys each time.
+
+verl averages every number that a reward function returns, by its key, so all completions must have the same keys.
+docs/rewards.md shows how to write a reward function with these two functions.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+from agon_verl.game.rewards import Outcome, standalone_reward
+from agon_verl.game.transcript import OPENED, Transcript, read
+
+
+def read_completion(
+    solution_str: str, extra_info: dict[str, Any] | None, reasoning_tags: Sequence[str], opened: bool = False
+) -> Transcript:
+    """Split a completion into reasoning, summary and answer. Nothing inside the reasoning is ever graded.
+
+    A reward function does not see the prompt, where a chat template may already have opened the reasoning; a completion
+    truncated inside it would then look like one without reasoning. Agon's rollout reports this in `extra_info`; under
+    another trainer set `opened` (`reward.custom_reward_function.reward_kwargs.opened=true`).
+    """
+    opening, closing = reasoning_tags
+    return read(solution_str, opened=bool((extra_info or {}).get(OPENED, opened)), tags=(opening, closing))
+
+
+def score_dict(verdict: str, transcript: Transcript, pred: str | None, format_weight: float) -> dict[str, float | str]:
+    """`score` is 2c + lambda phi, `acc` c, `format` phi, `pred` what was graded ("" if nothing), `verdict` a word."""
+    correct, well_formed = float(verdict == "correct"), float(transcript.well_formed)
+    return {
+        "score": standalone_reward(Outcome(correct, well_formed, length=0), format_weight),
+        "acc": correct,
+        "format": well_formed,
+        "pred": pred or "",
+        "verdict": verdict,
+    }
