@@ -50,11 +50,12 @@ def gradients(pairs: Sequence[dict], checkpoint: Path) -> torch.Tensor:
     return torch.stack(rows)
 
 
-def rewards(pairs: Sequence[dict]) -> dict[str, torch.Tensor]:
+def rewards(pairs: Sequence[dict]) -> dict[str, list[float]]:
     """Of every challenge under each stack, and what margin and adv add to coop."""
     sides = [(Outcome(**pair["pair"]["challenge"]), Outcome(**pair["pair"]["draft"])) for pair in pairs]
-    found = {stack: torch.tensor([challenge_reward(stack, b, a) for b, a in sides]) for stack in STACKS}
-    return {**found, "-c(a)": torch.tensor([-a.correct for _, a in sides]), "bonus": found["adv"] - found["coop"]}
+    paid = {stack: [challenge_reward(stack, b, a) for b, a in sides] for stack in STACKS}
+    bonus = [adv - coop for adv, coop in zip(paid["adv"], paid["coop"], strict=True)]
+    return {**paid, "-c(a)": [-a.correct for _, a in sides], "bonus": bonus}
 
 
 def by_group(pairs: Sequence[dict], rows: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
@@ -88,11 +89,11 @@ def main() -> None:
     torch.manual_seed(0)
     for normalize in (False, True):
         updates = {
-            name: by_group(pairs, rows, group_advantages(reward, uids, normalize=normalize))
+            name: by_group(pairs, rows, torch.tensor(group_advantages(reward, uids, normalize=normalize)))
             for name, reward in rewards(pairs).items()
         }
         right = torch.tensor([pair["pair"]["draft"]["correct"] for pair in pairs])
-        coop = group_advantages(rewards(pairs)["coop"], uids, normalize=normalize)
+        coop = torch.tensor(group_advantages(rewards(pairs)["coop"], uids, normalize=normalize))
         updates["after right"], updates["after wrong"] = (by_group(pairs, rows, coop * w) for w in (right, 1 - right))
         count = len(updates["coop"])
         live = {stack: int((update.abs().sum(1) > 0).sum()) for stack, update in updates.items()}

@@ -10,53 +10,45 @@ advantage, though it is compared with nothing; and equal rewards whose mean roun
 alone.
 """
 
+import math
 from collections.abc import Hashable, Sequence
-
-import torch
 
 _EQUAL = 1e-8
 
 
 def group_advantages(
-    rewards: torch.Tensor, groups: Sequence[Hashable], *, normalize: bool = True, epsilon: float = 1e-6
-) -> torch.Tensor:
-    """One advantage for each reward, in its order and dtype; `normalize=False` only subtracts the mean (Dr. GRPO)."""
-    names, member = _number(rewards, groups)
-    values = rewards.double()
-    zeros = values.new_zeros(len(names))
-    size = zeros.index_add(0, member, torch.ones_like(values))
-    mean = zeros.index_add(0, member, values) / size
-    advantages = values - mean[member]
-    if normalize:
-        variance = zeros.index_add(0, member, advantages.square()) / (size - 1).clamp(min=1)
-        advantages = advantages / (variance.sqrt()[member] + epsilon)
-    live = _live(values, member, len(names))
-    return torch.where(live[member], advantages, 0.0).to(rewards.dtype)
+    rewards: Sequence[float], groups: Sequence[Hashable], *, normalize: bool = True, epsilon: float = 1e-6
+) -> list[float]:
+    """One advantage per reward, in the same order; `normalize=False` only subtracts the mean (Dr. GRPO)."""
+    advantages = [0.0] * len(rewards)
+    for rows in _live(rewards, groups).values():
+        mean = sum(rewards[row] for row in rows) / len(rows)
+        deviations = [rewards[row] - mean for row in rows]
+        scale = 1.0
+        if normalize:
+            scale = math.sqrt(sum(d * d for d in deviations) / (len(rows) - 1)) + epsilon
+        for row, deviation in zip(rows, deviations, strict=True):
+            advantages[row] = deviation / scale
+    return advantages
 
 
-def live_groups(rewards: torch.Tensor, groups: Sequence[Hashable]) -> set[Hashable]:
-    """The groups that carry a gradient: two members or more whose rewards are not all equal."""
-    names, member = _number(rewards, groups)
-    live = _live(rewards.double(), member, len(names))
-    return {name for name, is_live in zip(names, live.tolist(), strict=True) if is_live}
+def live_groups(rewards: Sequence[float], groups: Sequence[Hashable]) -> set[Hashable]:
+    """The groups that have a gradient: two members or more whose rewards are not all equal."""
+    return set(_live(rewards, groups))
 
 
-def _live(values: torch.Tensor, member: torch.Tensor, count: int) -> torch.Tensor:
-    highest = values.new_full((count,), -torch.inf).scatter_reduce(0, member, values, "amax")
-    lowest = values.new_full((count,), torch.inf).scatter_reduce(0, member, values, "amin")
-    return highest - lowest > _EQUAL
+def _live(rewards: Sequence[float], groups: Sequence[Hashable]) -> dict[Hashable, list[int]]:
+    """The rows of each group whose rewards are not all equal."""
+    if len(rewards) != len(groups):
+        raise ValueError(f"{len(rewards)} rewards for {len(groups)} group names: pass one group name per reward")
+    if not all(map(math.isfinite, rewards)):
+        raise ValueError(f"rewards must be finite numbers, not {list(rewards)}: check what the verifier returned")
+    members: dict[Hashable, list[int]] = {}
+    for row, group in enumerate(groups):
+        members.setdefault(group, []).append(row)
 
+    def spread(rows: list[int]) -> float:
+        values = [rewards[row] for row in rows]
+        return max(values) - min(values)
 
-def _number(rewards: torch.Tensor, groups: Sequence[Hashable]) -> tuple[list[Hashable], torch.Tensor]:
-    """The distinct groups, and for each reward the position of its group among them."""
-    if rewards.shape != (len(groups),):
-        raise ValueError(
-            f"rewards of shape {tuple(rewards.shape)} for {len(groups)} groups: pass one reward a group name"
-        )
-    if not rewards.is_floating_point() or not rewards.isfinite().all():
-        raise ValueError(
-            f"rewards must be finite floating-point numbers, not {rewards}: see what the verifier returned"
-        )
-    position: dict[Hashable, int] = {}
-    member = [position.setdefault(group, len(position)) for group in groups]
-    return list(position), torch.tensor(member, dtype=torch.long, device=rewards.device)
+    return {group: rows for group, rows in members.items() if spread(rows) > _EQUAL}

@@ -17,8 +17,6 @@ subtracted.
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-import torch
-
 from agon_verl.game.advantages import live_groups
 from agon_verl.game.rewards import Outcome
 
@@ -115,5 +113,5 @@ def _stream(
 
 
 def _dead(rewards: Sequence[float], groups: Sequence[str]) -> list[bool]:
-    live = live_groups(torch.tensor(rewards, dtype=torch.float64), groups)
+    live = live_groups(rewards, groups)
     return [group not in live for group in dict.fromkeys(groups)]

@@ -75,8 +75,9 @@ def group_relative(
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Group-relative advantages of one stream in the form verl's registry asks for: (rows, tokens) twice."""
     normalize = config.get("norm_adv_by_std_in_grpo", True) if config is not None else True
-    advantages = group_advantages(token_level_rewards.sum(-1), list(index), normalize=normalize)
-    spread = advantages.unsqueeze(-1) * response_mask
+    rewards = token_level_rewards.sum(-1)
+    advantages = group_advantages(rewards.tolist(), list(index), normalize=normalize)
+    spread = rewards.new_tensor(advantages).unsqueeze(-1) * response_mask
     return spread, spread
 
 
@@ -212,7 +213,7 @@ class AgonTrainer(ResumableTrainer):
             taught = [] if adapter in self.game.frozen else [p for p in pairs if name == "challenge" or not p.guest]
             rewards = [getattr(pair, f"{STREAMS[side]}_reward") for side in sides for pair in taught]
             groups = [pair.group for _ in sides for pair in taught]
-            alive = live_groups(torch.tensor(rewards), groups)
+            alive = live_groups(rewards, groups)
             rows = [i for i, key in enumerate(batch.keys) if int(key.rsplit("_", 1)[1]) in sides]
             is_live = {i: batch.keys[i].rsplit("_", 2)[0] in alive for i in rows}
             live = select(batch, [i for i in rows if is_live[i]])

@@ -7,7 +7,6 @@ import json
 from pathlib import Path
 
 import pytest
-import torch
 from omegaconf import OmegaConf
 
 import recipes
@@ -138,11 +137,9 @@ def test_a_shared_hidden_rival_teaches_what_grpo_teaches(steps) -> None:
         if method != "shared_hidden":
             continue
         groups = [pair["uid"] for pair in pairs]
-        rewards = torch.tensor([pair["pair"]["challenge_reward"] for pair in pairs], dtype=torch.float64)
-        alone = torch.tensor([2.0 * pair["pair"]["challenge"]["correct"] for pair in pairs], dtype=torch.float64)
+        rewards = [pair["pair"]["challenge_reward"] for pair in pairs]
+        alone = [2.0 * pair["pair"]["challenge"]["correct"] for pair in pairs]
         assert not any(pair["pair"]["challenge"]["format"] for pair in pairs)  # with it the two differ: docs/paper.md
-        torch.testing.assert_close(
-            group_advantages(rewards, groups), group_advantages(alone, groups), atol=2e-6, rtol=0
-        )
+        assert group_advantages(rewards, groups) == pytest.approx(group_advantages(alone, groups), abs=2e-6, rel=0)
         compared += len(set(groups))
     assert compared == 2 * PROMPTS

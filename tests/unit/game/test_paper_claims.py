@@ -5,8 +5,8 @@ c(b), c(a) and phi(b) of a group of N are given as lists; everything is in float
 
 import itertools
 
+import numpy as np
 import pytest
-import torch
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
@@ -17,19 +17,17 @@ EPSILON = 1e-6
 bits = st.integers(0, 1)
 
 
-def rewards(stack, b, a, phi=None, lengths=None, **weights) -> torch.Tensor:
+def rewards(stack, b, a, phi=None, lengths=None, **weights) -> list[float]:
     phi, lengths = phi or [1.0] * len(b), lengths or [(1, 1)] * len(b)
-    return torch.tensor(
-        [
-            challenge_reward(stack, Outcome(b_i, phi_i, of_b), Outcome(a_i, 1.0, of_a), **weights)
-            for b_i, a_i, phi_i, (of_b, of_a) in zip(b, a, phi, lengths, strict=True)
-        ],
-        dtype=torch.float64,
-    )
+    return [
+        challenge_reward(stack, Outcome(b_i, phi_i, of_b), Outcome(a_i, 1.0, of_a), **weights)
+        for b_i, a_i, phi_i, (of_b, of_a) in zip(b, a, phi, lengths, strict=True)
+    ]
 
 
-def advantages(stack, b, a, phi=None, *, epsilon=EPSILON, normalize=True, **other) -> torch.Tensor:
-    return group_advantages(rewards(stack, b, a, phi, **other), ["x"] * len(b), epsilon=epsilon, normalize=normalize)
+def advantages(stack, b, a, phi=None, *, epsilon=EPSILON, normalize=True, **other) -> np.ndarray:
+    paid = rewards(stack, b, a, phi, **other)
+    return np.array(group_advantages(paid, ["x"] * len(b), epsilon=epsilon, normalize=normalize))
 
 
 # Claim: with one opponent shared by the group, adv and margin "normalize to exactly the advantage" of coop.
@@ -42,7 +40,7 @@ def test_a_shared_opponent_is_inert_when_format_is_equal(b, a, phi):
     coop = advantages("coop", b, [a] * len(b), phis, epsilon=0.0)
     for stack in ("adv", "margin"):
         found = advantages(stack, b, [a] * len(b), phis, epsilon=0.0)
-        torch.testing.assert_close(found, coop, atol=1e-12, rtol=0)
+        np.testing.assert_allclose(found, coop, atol=1e-12, rtol=0)
 
 
 def test_epsilon_is_all_that_is_left_of_the_bonus_then():
@@ -51,11 +49,11 @@ def test_epsilon_is_all_that_is_left_of_the_bonus_then():
     3d/(3s + e) - 2d/(2s + e) = d e / ((2s + e)(3s + e)), about d e / (6 s^2) = 1.17e-6: a millionth of the advantage.
     """
     b, a = [1] + [0] * 7, [0] * 8
-    gap = (advantages("adv", b, a) - advantages("coop", b, a)).abs().max().item()
+    gap = np.abs(advantages("adv", b, a) - advantages("coop", b, a)).max()
     s, d = (1 / 8) ** 0.5, 7 / 8
     assert gap == pytest.approx(d * EPSILON / ((2 * s + EPSILON) * (3 * s + EPSILON)), rel=1e-6)
     assert gap == pytest.approx(1.17e-6, rel=0.01)
-    assert torch.equal(advantages("adv", b, [1] * 8), advantages("coop", b, [1] * 8))  # no bonus to pay
+    assert np.array_equal(advantages("adv", b, [1] * 8), advantages("coop", b, [1] * 8))  # no bonus to pay
 
 
 # Loose: the claim passes over phi. Where format varies inside the group, 2c -> 3c changes the weight of correctness
@@ -72,10 +70,10 @@ def test_a_shared_opponent_is_not_inert_when_format_varies():
     coop, adv, margin = (advantages(stack, b, a, phi) for stack in ("coop", "adv", "margin"))
     assert coop.tolist() == pytest.approx([1.0502, 0.6301, -0.6301, -1.0502], abs=1e-4)
     assert adv.tolist() == pytest.approx([0.9966, 0.7119, -0.7119, -0.9966], abs=1e-4)
-    assert torch.equal(margin, adv)  # with c(a) = 0 they are one reward
+    assert np.array_equal(margin, adv)  # with c(a) = 0 they are one reward
     # What format is worth among the right ones falls by a third: 0.4201 -> 0.2847.
-    assert (coop[0] - coop[1]).item() == pytest.approx(0.4201, abs=1e-4)
-    assert (adv[0] - adv[1]).item() == pytest.approx(0.2847, abs=1e-4)
+    assert coop[0] - coop[1] == pytest.approx(0.4201, abs=1e-4)
+    assert adv[0] - adv[1] == pytest.approx(0.2847, abs=1e-4)
 
 
 @given(b=st.lists(bits, min_size=2, max_size=8), data=st.data())
@@ -85,7 +83,7 @@ def test_scaling_correctness_is_scaling_the_format_weight_down(b, data):
     a = [0] * len(b)
     adv = advantages("adv", b, a, phi, epsilon=0.0, format_weight=0.5)
     coop = advantages("coop", b, a, phi, epsilon=0.0, format_weight=0.5 * 2 / 3)
-    torch.testing.assert_close(adv, coop, atol=1e-12, rtol=0)
+    np.testing.assert_allclose(adv, coop, atol=1e-12, rtol=0)
 
 
 # Claim: within-group variation of c(a) is what makes the bonus trainable.
@@ -104,7 +102,7 @@ def test_the_bonus_moves_a_group_only_if_a_right_challenge_met_a_different_draft
     a = [data.draw(bits) for _ in b]
     assume(0 < sum(b) < len(b))
     opponents = {a_i for a_i, b_i in zip(a, b, strict=True) if b_i}
-    same = torch.allclose(advantages("adv", b, a, epsilon=0.0), advantages("coop", b, a, epsilon=0.0), atol=1e-9)
+    same = np.allclose(advantages("adv", b, a, epsilon=0.0), advantages("coop", b, a, epsilon=0.0), atol=1e-9)
     assert same == (len(opponents) == 1)
 
 
@@ -141,13 +139,13 @@ def test_the_tiebreak_pushes_the_longer_correct_completions_down():
 def expected_gradient(stack: str, right: float, wrong: float, *, normalize: bool) -> tuple[float, float]:
     """(towards solving against right drafts, towards solving against wrong ones) for c(a) = 1 1 0 0 and equal phi."""
     a = (1, 1, 0, 0)
-    p = torch.tensor([right if a_i else wrong for a_i in a], dtype=torch.float64)
-    gradient = torch.zeros(4, dtype=torch.float64)
+    p = np.array([right if a_i else wrong for a_i in a])
+    gradient = np.zeros(4)
     for b in itertools.product((0, 1), repeat=4):
-        outcome = torch.tensor(b, dtype=torch.float64)
-        probability = torch.where(outcome == 1, p, 1 - p).prod()
+        outcome = np.array(b)
+        probability = np.where(outcome == 1, p, 1 - p).prod()
         gradient += probability * advantages(stack, b, a, normalize=normalize) * (outcome - p)
-    return (gradient[0] + gradient[1]).item(), (gradient[2] + gradient[3]).item()
+    return gradient[0] + gradient[1], gradient[2] + gradient[3]
 
 
 @pytest.mark.parametrize(("right", "wrong"), [(0.8, 0.2), (0.9, 0.5), (0.6, 0.1)])
