@@ -20,8 +20,8 @@ from peft import LoraConfig, get_peft_model
 from transformers import AutoModelForCausalLM
 
 from agon_verl.cpu.platform import cpu_only
-from agon_verl.inference.engine import Engine
 from agon_verl.inference.players import Players, Sampling
+from agon_verl.inference.vllm_engine import Engine
 
 NUMBERS = count()
 PROMPT = [{"role": "user", "content": "What is 2+3?"}]

@@ -20,13 +20,13 @@ from agon_verl.evaluate.statistics import split
 from agon_verl.evaluate.store import Store
 from agon_verl.evaluate.table import report
 from agon_verl.files import write_atomically
-from agon_verl.inference.arguments import chosen_players, pairs
 from agon_verl.inference.chat import Chat
-from agon_verl.inference.engine import Engine
 from agon_verl.inference.moa import REFINE
+from agon_verl.inference.options import chosen_players, key_values
 from agon_verl.inference.players import InferenceError, Players, Sampling
+from agon_verl.inference.vllm_engine import Engine
 from agon_verl.pair.checkpoint import ADAPTER_FILE, prompts, versions
-from agon_verl.pair.export import DIRECTIONS
+from agon_verl.pair.direction import DIRECTIONS
 from agon_verl.program import program_name
 
 
@@ -99,7 +99,7 @@ def evaluate(asked: argparse.Namespace) -> str:
         development = []
     if not players.checked:
         print(f"agon-verl: {players.base} is not on this machine yet, so its weights are not checked", file=sys.stderr)
-    judge = Judge(players, asked.reward, pairs(asked.reward_kwargs))
+    judge = Judge(players, asked.reward, key_values(asked.reward_kwargs))
     jobs = [(problem, list(DIRECTIONS)) for problem in development] + [(problem, modes) for problem in held_out]
     settings = settings_of(players, judge, asked.seed)
     with Store(asked.out, settings) as store:
@@ -114,7 +114,7 @@ def evaluate(asked: argparse.Namespace) -> str:
 
 
 async def _play(players: Players, judge: Judge, store: Store, units: Any, asked: argparse.Namespace) -> None:
-    engine = Engine(players, **pairs(asked.engine))
+    engine = Engine(players, **key_values(asked.engine))
     try:
         play = Play(engine, judge, store, players.sampling, asked.seed, asked.max_failed)
         await play.run(units, asked.concurrency)

@@ -4,7 +4,7 @@ import argparse
 from collections.abc import Sequence
 from pathlib import Path
 
-from agon_verl.inference.arguments import add_players
+from agon_verl.inference.options import add_players
 from agon_verl.program import program_name
 
 

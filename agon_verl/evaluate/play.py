@@ -19,9 +19,9 @@ from agon_verl.game.prompts import challenge_messages
 from agon_verl.game.roles import ADAPTERS
 from agon_verl.inference.cascade import challenge
 from agon_verl.inference.chat import Chat
-from agon_verl.inference.engine import Completion, Engine
 from agon_verl.inference.moa import refine, refine_messages
 from agon_verl.inference.players import InferenceError, Players, Sampling, read_mode
+from agon_verl.inference.vllm_engine import Completion, Engine
 from agon_verl.rollout.wire import BASE
 
 MOA = "moa"

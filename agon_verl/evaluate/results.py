@@ -13,7 +13,7 @@ from agon_verl.evaluate import statistics
 from agon_verl.evaluate.play import MOA, answers
 from agon_verl.evaluate.store import Generation, Store
 from agon_verl.health.pair_statistics import mean
-from agon_verl.pair.export import DIRECTIONS
+from agon_verl.pair.direction import DIRECTIONS
 
 Outcomes = dict[str, list[bool]]  # by problem, a value a sample
 

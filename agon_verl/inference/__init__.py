@@ -1,9 +1,8 @@
-"""A trained pair in use: who plays (players.py), one vLLM engine (engine.py), the cascade over it (cascade.py)."""
+"""Playing a trained pair: the adapters and their settings (players.py), one vLLM engine, and the cascade over it."""
 
-from agon_verl.inference.cascade import Solved, solve
-from agon_verl.inference.engine import Completion, Engine
-from agon_verl.inference.offline import solve_all
+from agon_verl.inference.cascade import Solved, solve, solve_all
 from agon_verl.inference.players import InferenceError, Players, Sampling, find_players
+from agon_verl.inference.vllm_engine import Completion, Engine
 
 __all__ = [
     "Completion",

@@ -1,22 +1,24 @@
-"""The cascade at inference: a draft, what may be read of it, and the answer of the one who reads it.
+"""The cascade at inference: a draft, what the challenger may read of it, and the challenger's answer.
 
-What the challenger is shown is made by the same code as in training. moa.py has the paper's untrained control.
+The challenger's prompt is made by the same code as in training. moa.py has the paper's untrained control.
 """
 
 import asyncio
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from agon_verl.game.attempt import Attempt, attempt_of
 from agon_verl.game.prompts import challenge_messages
 from agon_verl.game.transcript import Transcript
 from agon_verl.inference.chat import Chat, Messages
-from agon_verl.inference.engine import Completion, Engine
-from agon_verl.inference.players import Sampling, read_mode
+from agon_verl.inference.players import Sampling, default_mode, find_players, read_mode
+from agon_verl.inference.vllm_engine import Completion, Engine
 
 
 @dataclass(frozen=True, slots=True)
 class Solved:
-    """`draft` and `attempt`, what was shown of it, are `None` where a player answered alone."""
+    """`attempt` is what the challenger read of the `draft`. Both are `None` where a player answered alone."""
 
     final: Completion
     draft: Completion | None = None
@@ -38,10 +40,36 @@ async def challenge(
 
 
 async def solve(engine: Engine, problem: Messages, mode: str, sampling: Sampling | None = None) -> Solved:
-    """`mode` is a player ("A", "base"), or a cascade ("A_to_B")."""
+    """`mode` is a player ("A", "base") or a cascade ("A_to_B")."""
     drafter, player = read_mode(mode, engine.players.names)
     if drafter is None:
         return Solved(await engine.generate(problem, player, sampling))
     draft = await engine.generate(problem, drafter, sampling)
     shown, final = await challenge(engine, problem, engine.read(draft.text, draft.opened), player, sampling)
     return Solved(final, draft, shown)
+
+
+def solve_all(
+    target: str,
+    prompts: Sequence[str | Messages],
+    mode: str | None = None,
+    sampling: Sampling | None = None,
+    base: str | None = None,
+    **options: Any,
+) -> list[Solved]:
+    """Solve a list of prompts, each a text or a chat, with the pair at `target`; `options` are vLLM's engine arguments.
+
+    Starts an engine and closes it. The default mode is the pair's direction.
+    """
+    players = find_players(target, base)
+    chosen_mode = mode or default_mode(players)
+    chats = [[{"role": "user", "content": p}] if isinstance(p, str) else p for p in prompts]
+
+    async def run() -> list[Solved]:
+        engine = Engine(players, **options)
+        try:
+            return await asyncio.gather(*(solve(engine, chat, chosen_mode, sampling) for chat in chats))
+        finally:
+            engine.close()
+
+    return asyncio.run(run())

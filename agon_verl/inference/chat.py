@@ -1,4 +1,4 @@
-"""Prompts and completions as tokens and as text: what needs the base's tokenizer, and no engine."""
+"""Prompts and completions as tokens and as text: everything that needs the base's tokenizer but no engine."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -18,7 +18,7 @@ class Chat:
         self.tokenizer = AutoTokenizer.from_pretrained(players.base)
         self.tokenizer.chat_template = players.template or self.tokenizer.chat_template
         if self.tokenizer.chat_template is None:
-            raise InferenceError(f"{players.base} has no chat template: take the model that was trained to chat")
+            raise InferenceError(f"{players.base} has no chat template: use an instruction-tuned model")
         self.reader = TagKeeper(self.tokenizer, players.tags)
 
     def prompt_ids(self, messages: Messages) -> list[int]:
@@ -31,26 +31,27 @@ class Chat:
         return len(self.tokenizer.encode(text, add_special_tokens=False))
 
     def excess(self, messages: Messages) -> int:
-        """By how many tokens a prompt is too long."""
+        """The number of tokens by which a prompt exceeds the limit; negative if it fits."""
         return len(self.prompt_ids(messages)) - self.players.max_prompt
 
     def read(self, text: str, opened: bool) -> transcript.Transcript:
         return transcript.read(text, opened=opened, tags=self.players.tags)
 
 
-class Pieces:
-    """Text as its tokens come in: what is new since the last piece, held back while a character is incomplete.
+class StreamDecoder:
+    """Decodes a growing list of tokens piece by piece; an incomplete character waits for its other tokens.
 
-    Only the tokens since the piece before the last are decoded again, so a long text costs no more than its length.
+    Only the tokens since the piece before the last are decoded again, so the cost is linear in the length.
     """
 
     def __init__(self, reader: TagKeeper) -> None:
-        self._reader, self._start, self._given = reader, 0, 0
+        self._reader, self._start, self._end = reader, 0, 0
 
-    def of(self, ids: Sequence[int], last: bool) -> str:
-        before = self._reader.decode(ids[self._start : self._given])
+    def new_text(self, ids: Sequence[int], last: bool) -> str:
+        """The text that the tokens since the last call add. `ids` are all tokens so far."""
+        before = self._reader.decode(ids[self._start : self._end])
         text = self._reader.decode(ids[self._start :])
         if len(text) <= len(before) or (text.endswith("\ufffd") and not last):
             return ""
-        self._start, self._given = self._given, len(ids)
+        self._start, self._end = self._end, len(ids)
         return text[len(before) :]

@@ -1,13 +1,12 @@
-"""Who plays: a checkpoint's or an export's adapters over their base, or a base alone, with the settings of its run.
+"""The players: the adapters of a checkpoint or an export over their base, or a base alone, with the run's settings.
 
-`find_players` takes a run's folder (its newest checkpoint), a `global_step_<n>`, an export, or a base model as a
-folder or a hub's name. The base is checked against the hash in the manifest where its weights are on this machine; a
-pair that was trained with another challenge prompt than this version's is refused, for it would not be evaluated on
-the game that it learned.
+`find_players` takes a run's folder (its newest checkpoint), a `global_step_<n>`, an export, or a base model as a folder
+or a Hugging Face name. The base is checked against the recorded hash if its weights are on this machine. A pair that
+was trained with another challenge prompt than this version's is refused: it would not play the game that it learned.
 """
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -18,21 +17,22 @@ from agon_verl.config import AgonConfig
 from agon_verl.errors import AgonError, CheckpointError
 from agon_verl.game.roles import ADAPTERS, directions
 from agon_verl.game.transcript import REASONING_TAGS
-from agon_verl.pair.base import base_folder, hash_of_base
-from agon_verl.pair.checkpoint import MANIFEST, Manifest, prompts
-from agon_verl.pair.export import DIRECTIONS, ExportError, choose, find, find_base, finite
+from agon_verl.pair.base import base_folder, find_base, hash_of_base
+from agon_verl.pair.checkpoint import Manifest, find_checkpoint, prompts
+from agon_verl.pair.direction import DIRECTIONS, choose
+from agon_verl.pair.exported import ExportedPair
 from agon_verl.rollout.wire import BASE
 
-TIMEOUTS = {"math": 90.0, "code": 600.0}  # seconds for a verdict, as in the recipes
+TIMEOUTS = {"math": 90.0, "code": 600.0}  # seconds per verdict, as in the recipes
 
 
 class InferenceError(AgonError, RuntimeError):
-    """One sentence: what is in the way, and what to do."""
+    """A pair cannot be loaded, or a request cannot be answered."""
 
 
 @dataclass(frozen=True)
 class Sampling:
-    """How a completion is drawn; the defaults are the paper's. Temperature 0 is greedy."""
+    """How a completion is sampled; the defaults are the paper's. Temperature 0 is greedy."""
 
     temperature: float = 0.6
     top_p: float = 0.95
@@ -43,9 +43,9 @@ class Sampling:
 
 @dataclass(frozen=True)
 class Players:
-    """`adapters` has a folder for each; without any, the base plays alone. `checked`: its weights have the hash."""
+    """`adapters`: the folder of each; empty if the base plays alone. `checked`: the base's weights have `base_hash`."""
 
-    given: str
+    target: str
     base: str
     base_hash: str | None = None
     checked: bool = False
@@ -56,7 +56,7 @@ class Players:
     tags: tuple[str, str] = REASONING_TAGS
     sampling: Sampling = field(default_factory=Sampling)
     max_prompt: int = 4096
-    chat: Mapping[str, Any] = field(default_factory=dict)  # what the chat template is given
+    chat: Mapping[str, Any] = field(default_factory=dict)  # arguments of the chat template
     template: str | None = None
     verifier: Mapping[str, Any] = field(default_factory=dict)
     reward_timeout: float | None = None
@@ -70,26 +70,54 @@ class Players:
         return self.reward_timeout or TIMEOUTS[self.domain]
 
 
-def find_players(given: str, base: str | None = None, **changes: Any) -> Players:
-    """`base` is where the base lies now, if not where the run found it; `changes` replace fields, `None` none."""
-    folder = Path(given).expanduser()
+def find_players(target: str, base: str | None = None, **changes: Any) -> Players:
+    """`base`: the path of the base model, if it has moved. `changes` replace fields; a `None` changes nothing."""
     try:
-        if not folder.is_dir():
-            found = _hub(given)
-        elif (folder / "config.json").is_file():
-            found = Players(str(folder), str(folder.absolute()), hash_of_base(folder), checked=True)
-        elif "cascade" in (manifest := _manifest(folder)):
-            found = _of_export(folder, manifest, base)
-        else:
-            found = _of_checkpoint(find(folder), base)
-    except (ExportError, CheckpointError) as error:
+        players = _find(target, Path(target).expanduser(), base)
+    except CheckpointError as error:
         raise InferenceError(str(error)) from None
-    except KeyError as error:
-        raise InferenceError(f"{folder / MANIFEST} has no {error}: export the pair again") from None
-    return replace(found, given=given, **{name: value for name, value in changes.items() if value is not None})
+    return replace(players, target=target, **{name: value for name, value in changes.items() if value is not None})
 
 
-def _hub(name: str) -> Players:
+def _find(target: str, folder: Path, base: str | None) -> Players:
+    if not folder.is_dir():
+        return _from_hub(target)
+    if (folder / "config.json").is_file():
+        return Players(target, str(folder.absolute()), hash_of_base(folder), checked=True)
+    if exported := ExportedPair.read(folder):
+        return replace(
+            _pair(
+                folder,
+                exported.players,
+                (exported.base.path, exported.base.hash, base),
+                exported.generation,
+                exported.prompts,
+            ),
+            direction=exported.cascade.direction,
+            domain=exported.domain,
+            tags=exported.reasoning_tags,
+            verifier=exported.verifier,
+        )
+    checkpoint = find_checkpoint(folder)
+    manifest = Manifest.read(checkpoint)
+    game = AgonConfig.read(OmegaConf.create({"agon": dict(manifest.game)}))
+    return replace(
+        _pair(
+            checkpoint / "actor",
+            game.players,
+            (manifest.base, manifest.base_hash, base),
+            manifest.generation,
+            manifest.prompts,
+        ),
+        direction=choose(manifest.metrics).direction,
+        domain=game.domain,
+        tags=game.reasoning_tags,
+        verifier=manifest.verifier,
+        reward_timeout=game.reward_timeout,
+    )
+
+
+def _from_hub(name: str) -> Players:
     if name.startswith(("/", ".", "~")) or name.count("/") > 1:
         raise InferenceError(f"{name} is not a folder: give a run, a checkpoint, an export, or a base model")
     try:
@@ -98,97 +126,59 @@ def _hub(name: str) -> Players:
         return Players(name, name)
 
 
-def _manifest(folder: Path) -> dict[str, Any]:
-    try:
-        return dict(json.loads((folder / MANIFEST).read_text()))
-    except FileNotFoundError:
-        return {}
-    except ValueError as error:
-        raise InferenceError(f"{folder / MANIFEST} cannot be read: export the pair again ({error})") from None
-
-
-def _of_checkpoint(folder: Path, base: str | None) -> Players:
-    manifest = Manifest.read(folder)
-    game = AgonConfig.read(OmegaConf.create({"agon": dict(manifest.game)}))
-    return replace(
-        _pair(
-            folder / "actor",
-            trained(game.players),
-            (manifest.base, manifest.base_hash, base),
-            manifest.generation,
-            manifest.prompts,
-        ),
-        direction=choose(finite(manifest.metrics), None).direction,
-        domain=game.domain,
-        tags=game.reasoning_tags,
-        verifier=manifest.verifier,
-        reward_timeout=game.reward_timeout,
-    )
-
-
-def _of_export(folder: Path, record: Mapping[str, Any], base: str | None) -> Players:
-    at = record["base"]
-    return replace(
-        _pair(
-            folder,
-            trained(record.get("players", "pair")),
-            (at["path"], at["hash"], base),
-            record["generation"],
-            record["prompts"],
-        ),
-        direction=record["cascade"]["direction"],
-        domain=record["domain"],
-        tags=tuple(record["reasoning_tags"]),
-        verifier=record.get("verifier", {}),
-    )
-
-
-def trained(players: str) -> tuple[str, ...]:
-    """The adapters that a run trains: with one player, as in plain GRPO, B is there and knows nothing."""
-    return tuple(sorted({drafter for drafter, _ in directions(players)}))
-
-
 def _pair(
     folder: Path,
-    names: Sequence[str],
-    at: tuple[str, str, str | None],
+    players: str,
+    base: tuple[str, str, str | None],
     generation: Mapping[str, Any],
-    trained_with: Mapping[str, str],
+    trained_prompts: Mapping[str, str],
 ) -> Players:
-    """`at` is the base's path and hash, and the place given instead."""
-    base, base_hash, given = at
-    folders = {name: (folder / name).absolute() for name in names}
+    """`base` is the recorded path, the recorded hash, and the user's --base."""
+    trained = sorted({drafter for drafter, _ in directions(players)})  # with one player, B was never trained
+    folders = {name: (folder / name).absolute() for name in trained}
     adapters = {name: path for name, path in folders.items() if (path / "adapter_config.json").is_file()}
     if not adapters:
-        raise InferenceError(f"{folder} holds no adapter {' or '.join(names)}: take another checkpoint")
-    if changed := [name for name, text in prompts().items() if trained_with.get(name, text) != text]:
+        raise InferenceError(f"{folder} has no adapter {' or '.join(trained)}: use another checkpoint")
+    if changed := [name for name, text in prompts().items() if trained_prompts.get(name, text) != text]:
         raise InferenceError(
             f"{folder} was trained with another text of prompts.{changed[0]} than this version has: use the version "
             "that trained it, or put that text back into agon_verl/game/prompts.py"
         )
-    found, _ = find_base(base, base_hash, given, needed=Path(base).is_absolute())
-    known = {name: generation[name] for name in ("temperature", "top_p", "top_k") if generation.get(name) is not None}
+    base_model, _ = find_base(*base, needed=Path(base[0]).is_absolute())
+    sampling = {
+        name: generation[name] for name in ("temperature", "top_p", "top_k") if generation.get(name) is not None
+    }
     if not generation.get("do_sample", True):
-        known["temperature"] = 0.0
-    default = Players(given="", base="")
+        sampling["temperature"] = 0.0
+    if "max_response_length" in generation:
+        sampling["max_tokens"] = generation["max_response_length"]
     return Players(
-        given=str(folder),
-        base=found.path,
-        base_hash=found.hash,
-        checked=found.checked,
+        target=str(folder),
+        base=base_model.path,
+        base_hash=base_model.hash,
+        checked=base_model.checked,
         adapters=adapters,
         rank=max(int(json.loads((path / "adapter_config.json").read_text())["r"]) for path in adapters.values()),
-        sampling=Sampling(**known, max_tokens=generation.get("max_response_length", default.sampling.max_tokens)),
-        max_prompt=generation.get("max_prompt_length", default.max_prompt),
+        sampling=Sampling(**sampling),
+        max_prompt=generation.get("max_prompt_length", Players.max_prompt),
         chat=generation.get("apply_chat_template_kwargs") or {},
         template=generation.get("custom_chat_template"),
     )
 
 
 def read_mode(mode: str, names: tuple[str, ...]) -> tuple[str | None, str]:
-    """The drafter and who answers: "A_to_B" is A and B, "A" nobody and A."""
+    """The drafter, if there is one, and the player who answers: "A_to_B" is (A, B), "A" is (None, A)."""
     drafter, cascade, player = mode.rpartition("_to_")
     if player not in names or (cascade and drafter not in names):
-        known = ", ".join([*names, *(d for d in DIRECTIONS if set(ADAPTERS) <= set(names))])
-        raise InferenceError(f"mode {mode!r} is unknown here: use a player or two with _to_ between them ({known})")
+        examples = ", ".join([*names, *(d for d in DIRECTIONS if set(ADAPTERS) <= set(names))])
+        raise InferenceError(f"mode {mode!r} is unknown: use a player, or two with _to_ between them ({examples})")
     return drafter or None, player
+
+
+def default_mode(players: Players) -> str:
+    """The pair's direction; the base, or the only adapter, if there is no pair."""
+    if len(players.adapters) < 2:
+        return next(iter(players.adapters), BASE)
+    if players.direction is None:
+        raise InferenceError(f"{players.target} does not record who drafts: choose the mode, A_to_B or B_to_A")
+    return players.direction

@@ -4,6 +4,7 @@ import hashlib
 import json
 import os
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -55,3 +56,35 @@ def base_folder(path: str) -> Path:
     from huggingface_hub import snapshot_download
 
     return Path(snapshot_download(path, local_files_only=True))
+
+
+@dataclass(frozen=True)
+class Base:
+    """`checked`: the weights are on this machine and have the hash that the checkpoint recorded."""
+
+    path: str
+    hash: str
+    checked: bool
+
+
+def find_base(path: str, expected_hash: str, override: str | None, needed: bool) -> tuple[Base, Path | None]:
+    """The base and the folder of its weights. The folder is None if the weights are not here and not `needed`.
+
+    An adapter over other weights than those it was trained on loads without an error and gives wrong answers, so a base
+    with another hash is refused. `override` is the user's --base.
+    """
+    name = override or path
+    try:
+        folder = base_folder(name)
+        actual_hash = hash_of_base(folder)
+    except (OSError, ValueError, CheckpointError):  # huggingface_hub's own errors are among these
+        if override is None and not needed:
+            return Base(name, expected_hash, checked=False), None
+        raise CheckpointError(f"{name} has no readable weights: give the folder of the base with --base") from None
+    if actual_hash != expected_hash:
+        raise CheckpointError(
+            f"{name} is not the base that the pair was trained on: the hash of its weights is {actual_hash[:12]}, the "
+            f"checkpoint's is {expected_hash[:12]}; give the right folder with --base"
+        )
+    local = Path(name).expanduser()
+    return Base(str(local.absolute()) if local.is_dir() else name, actual_hash, checked=True), folder

@@ -199,6 +199,18 @@ def latest(root: Path) -> Path | None:
     return None if pointed is None else root / f"global_step_{pointed}"
 
 
+def find_checkpoint(path: Path) -> Path:
+    """The checkpoint at `path`, or the newest one if `path` is a run's folder."""
+    if not path.is_dir():
+        raise CheckpointError(f"{path} is not a folder: give a folder global_step_<n>, or a run's checkpoint folder")
+    if (path / MANIFEST).is_file() or path.name.startswith("global_step_"):
+        return path
+    newest = latest(path)
+    if newest is None:
+        raise CheckpointError(f"{path} has no checkpoint of a pair: give a folder global_step_<n>")
+    return newest
+
+
 def to_resume(mode: str, root: str, path: str | None) -> Path | None:
     """The checkpoint that verl's `trainer.resume_mode` and `trainer.resume_from_path` ask for."""
     if mode == "disable":

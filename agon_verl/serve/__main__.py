@@ -13,10 +13,9 @@ from typing import Any
 import uvicorn
 
 from agon_verl.errors import CheckpointError, ConfigError
-from agon_verl.inference.arguments import add_players, chosen_players, pairs
-from agon_verl.inference.engine import Engine
-from agon_verl.inference.offline import default_mode
-from agon_verl.inference.players import InferenceError, read_mode
+from agon_verl.inference.options import add_players, chosen_players, key_values
+from agon_verl.inference.players import InferenceError, default_mode, read_mode
+from agon_verl.inference.vllm_engine import Engine
 from agon_verl.program import program_name
 from agon_verl.serve.app import Service, make_app
 from agon_verl.serve.service import Line, models_of
@@ -72,7 +71,7 @@ def serve(asked: argparse.Namespace) -> None:
     if not keys and asked.host not in ("127.0.0.1", "::1", "localhost"):
         print(f"agon-verl: anybody who reaches {asked.host} may ask: {asked.api_key_env} is not set", file=sys.stderr)
     models = models_of(players, asked.name, mode)
-    engine = Engine(players, **{"max_num_seqs": asked.max_running, **pairs(asked.engine)})
+    engine = Engine(players, **{"max_num_seqs": asked.max_running, **key_values(asked.engine)})
     asyncio.run(_run(Service(engine, models, Line(asked.max_running, asked.max_queue), keys), asked))
 
 

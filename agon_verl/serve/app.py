@@ -20,8 +20,8 @@ from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
 from agon_verl.inference.cascade import Solved
-from agon_verl.inference.engine import Engine
 from agon_verl.inference.players import InferenceError, read_mode
+from agon_verl.inference.vllm_engine import Engine
 from agon_verl.serve.protocol import ApiError, Ask, read_ask
 from agon_verl.serve.reading import Reading
 from agon_verl.serve.replies import DONE, STILL_HERE, Reply, draft_of, event, gather, usage_of

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from agon_verl.inference.cascade import Solved
-from agon_verl.inference.engine import Completion
+from agon_verl.inference.vllm_engine import Completion
 from agon_verl.serve.reading import Part, Reading
 
 DONE = "data: [DONE]\n\n"

@@ -14,9 +14,9 @@ from jinja2 import TemplateError
 from agon_verl.game.prompts import challenge_messages
 from agon_verl.inference.cascade import Solved, attempt
 from agon_verl.inference.chat import Messages
-from agon_verl.inference.engine import Completion, Engine
 from agon_verl.inference.players import InferenceError, Players, Sampling, read_mode
-from agon_verl.pair.export import DIRECTIONS
+from agon_verl.inference.vllm_engine import Completion, Engine
+from agon_verl.pair.direction import DIRECTIONS
 from agon_verl.serve.protocol import ApiError, Ask
 from agon_verl.serve.reading import Part, Reading
 

@@ -310,5 +310,5 @@ def test_a_caller_that_leaves_takes_its_request_along(running: Running) -> None:
 def test_bad_requests(running: Running) -> None:
     with pytest.raises(InferenceError, match="there is no player 'C' here: use one of A, B, base"):
         running.wait(running.engine.generate(PROBLEM, "C"))
-    with pytest.raises(InferenceError, match="tokens, and 384 is the most here"):
+    with pytest.raises(InferenceError, match="tokens, more than the limit 384"):
         running.wait(running.engine.generate([{"role": "user", "content": "2+3 " * 400}], "A"))

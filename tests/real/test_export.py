@@ -13,19 +13,29 @@ from omegaconf import OmegaConf
 from peft import LoraConfig, PeftModel, get_peft_model
 from transformers import AutoModelForCausalLM, AutoTokenizer, GenerationConfig
 
+from agon_verl.export.__main__ import main
 from agon_verl.game import transcript
 from agon_verl.game.prompts import challenge_messages
 from agon_verl.game.withhold import withhold_answer
 from agon_verl.pair.base import hash_of_base
 from agon_verl.pair.checkpoint import Manifest, versions
-from agon_verl.pair.export import main
+from tests.real.runs import ROOT
 from tests.real.test_engine import batch, log_probs, make_engine, one_rank, update  # noqa: F401  one_rank is a fixture
 from tests.recipes import composed
+from tests.tiny import TEMPLATE
 
 ROWS = 4
 TOLERANCE = 1e-5  # of a log-prob near -6 in float32, summed in other orders; 1e-6 was measured
 APART = 0.1  # what counts as another policy
 PROBLEM = [{"role": "user", "content": "What is 2+3?"}]
+GENERATION = {
+    "temperature": 1.0,
+    "top_p": 1.0,
+    "top_k": -1,
+    "max_response_length": 24,
+    "apply_chat_template_kwargs": {"brief": True},
+    "custom_chat_template": "{% if brief %}Be brief. {% endif %}" + TEMPLATE,
+}
 
 
 @dataclass(frozen=True)
@@ -47,7 +57,8 @@ def exported(tiny: Path, tmp_path_factory: pytest.TempPathFactory) -> Exported:
     engine.save_checkpoint(str(checkpoint / "actor"))
     game = OmegaConf.to_container(composed("+recipe=agon_cpu").agon, resolve=True)
     accuracy = {f"val-core/toy/sums/{d}/acc/mean@1": a for d, a in (("A_to_B", 0.4), ("B_to_A", 0.3))}
-    Manifest(3, str(base), hash_of_base(base), {"lora_rank": 16}, game, versions(), accuracy).write(checkpoint)
+    settings = ({"lora_rank": 16}, game, versions(), accuracy, GENERATION)
+    Manifest(3, str(base), hash_of_base(base), *settings).write(checkpoint)
     assert main([str(folder / "run"), str(folder / "out"), "--merged"]) == 0
     ids = torch.stack(list(batch("A", rows=ROWS, seed=9)["input_ids"].unbind()))
     own = {a: log_probs(engine, batch(a, rows=ROWS, seed=9)).view(ROWS, -1)[:, :-1] for a in "AB"}
@@ -136,7 +147,7 @@ def test_a_base_that_cannot_be_loaded_is_named(
     (checkpoint / "actor").symlink_to(exported.out)
     Manifest(3, str(base), hash_of_base(base), {}, {}, {}, {}).write(checkpoint)
     assert main([str(checkpoint), str(tmp_path / "out"), "--merged"]) == 1
-    assert f"agon-verl: {base} cannot be loaded to be merged: " in capsys.readouterr().err
+    assert f"agon-verl: {base} cannot be loaded for --merged: " in capsys.readouterr().err
     assert not (tmp_path / "out").exists()
 
 
@@ -150,19 +161,28 @@ def test_a_change_of_an_output_layer_that_is_also_the_embedding_is_not_merged(
         get_peft_model(loaded(exported.base), config).save_pretrained(checkpoint / "actor" / adapter)
     Manifest(3, str(exported.base), hash_of_base(exported.base), {}, {}, {}, {}).write(checkpoint)
     assert main([str(checkpoint), str(tmp_path / "out"), "--merged"]) == 1
-    assert "agon-verl: A changes an output layer that is also the embedding" in capsys.readouterr().err
+    assert "agon-verl: adapter A changes the output layer, which is also the embedding" in capsys.readouterr().err
     assert sorted(path.name for path in tmp_path.iterdir()) == ["global_step_3"]
     assert main([str(checkpoint), str(tmp_path / "out")]) == 0
 
 
 SCRIPT = """
-import json, re, sys
+import json, sys
 from pathlib import Path
 
 from vllm import LLM, SamplingParams
 from vllm.lora.request import LoRARequest
 
-SAMPLING = SamplingParams(temperature=1.0, seed=1, max_tokens=24, logprobs=0)
+from tests.exported_cascade import challenge
+
+PAIR = json.loads(Path("pair.json").read_text())
+GENERATION = PAIR["generation"]
+SAMPLING = SamplingParams(
+    **{name: GENERATION[name] for name in ("temperature", "top_p", "top_k")},
+    max_tokens=GENERATION["max_response_length"],
+    seed=1,
+    logprobs=0,
+)
 SLOTS = {name: LoRARequest(name, number, name) for number, name in enumerate("AB", 1)}
 
 
@@ -191,17 +211,20 @@ def main(base, rows, result):
     played = []
 
     def chat(adapter, messages):
-        (output,) = llm.chat(messages, SAMPLING, lora_request=SLOTS[adapter], use_tqdm=False)
+        (output,) = llm.chat(
+            messages,
+            SAMPLING,
+            lora_request=SLOTS[adapter],
+            chat_template=GENERATION["custom_chat_template"],
+            chat_template_kwargs=GENERATION["apply_chat_template_kwargs"],
+            use_tqdm=False,
+        )
         played.append(turn(adapter, output, messages=messages))
         return output.outputs[0].text
 
-    code = re.findall("```python\\n(.*?)```", Path("README.md").read_text(), re.S)[1]
-    card = {}
-    exec(code[: code.index("\\nprint(cascade(")], card)
-    card["chat"] = chat
     problem = [{"role": "user", "content": "What is 2+3?"}]
-    card["cascade"](problem)
-    card["cascade"](problem, "B", "A")
+    for drafter, challenger in ("AB", "BA"):
+        chat(challenger, challenge(PAIR, problem, chat(drafter, problem)))
     Path(result).write_text(json.dumps({"mixed": mixed, "played": played}))
 
 
@@ -218,6 +241,7 @@ def served(exported: Exported, tmp_path_factory: pytest.TempPathFactory) -> dict
     command = [sys.executable, folder / "script.py", exported.base, json.dumps(exported.ids.tolist()), folder / "found"]
     environment = {
         **os.environ,
+        "PYTHONPATH": str(ROOT),
         "VLLM_CPU_KVCACHE_SPACE": "1",
         "VLLM_CPU_OMP_THREADS_BIND": "nobind",
         "VLLM_ENABLE_V1_MULTIPROCESSING": "0",  # one process, for each imports vLLM anew
@@ -257,6 +281,10 @@ def test_plain_vllm_plays_both_cascades_from_the_export_alone(exported: Exported
         summary = transcript.read(draft["text"]).summary
         assert draft["messages"] == PROBLEM
         assert challenge["messages"] == challenge_messages(PROBLEM, summary and withhold_answer(summary))
+    template, options = GENERATION["custom_chat_template"], GENERATION["apply_chat_template_kwargs"]
     for turn in turns:
-        rendered = tokenizer.apply_chat_template(turn["messages"], add_generation_prompt=True)
+        rendered = tokenizer.apply_chat_template(
+            turn["messages"], chat_template=template, add_generation_prompt=True, **options
+        )
+        assert tokenizer.decode(rendered["input_ids"]).startswith("Be brief.")
         assert turn["prompt"] == rendered["input_ids"] and turn["response"]

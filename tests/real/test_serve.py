@@ -23,12 +23,12 @@ import torch
 from peft import LoraConfig, get_peft_model
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
+from agon_verl.export.__main__ import main as export
 from agon_verl.game import transcript
 from agon_verl.game.prompts import challenge_messages
 from agon_verl.game.withhold import withhold_answer
 from agon_verl.pair.base import hash_of_base
 from agon_verl.pair.checkpoint import Manifest, versions
-from agon_verl.pair.export import main as export
 from tests.real.runs import ROOT, kill_marked, marked
 
 pytestmark = pytest.mark.real

@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -14,12 +15,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 from safetensors.torch import load_file, save_file
 
+from agon_verl.export.__main__ import main
 from agon_verl.game import transcript
 from agon_verl.game.prompts import CHALLENGE, NO_SUMMARY, challenge_messages
 from agon_verl.game.withhold import withhold_answer
+from agon_verl.inference.options import chosen_players
+from agon_verl.inference.players import default_mode, find_players
 from agon_verl.pair.base import hash_of_base
 from agon_verl.pair.checkpoint import Manifest, committing
-from agon_verl.pair.export import choose, main
+from agon_verl.pair.direction import choose
+from agon_verl.serve.__main__ import options as serve_options
+from tests.exported_cascade import challenge
 
 TENSOR = "base_model.model.model.layers.0.self_attn.q_proj.lora_A.weight"
 
@@ -86,10 +92,10 @@ def test_an_export_holds_two_adapters_marked_for_inference_over_the_base(tmp_pat
         )
 
 
-def test_the_manifest_says_what_the_pair_is_and_how_to_play_it(tmp_path: Path, base: Path) -> None:
+def test_pair_json_has_all_keys(tmp_path: Path, base: Path) -> None:
     record = exported(make_checkpoint(tmp_path / "run", base), tmp_path / "out")
     how = record.pop("how")
-    assert "</r>" in how[1] and "boxes" in how[2] and "{attempt}" in how[3]
+    assert "</r>" in how[1] and "boxes" in how[2] and "{attempt}" in how[3] and "chat template" in how[4]
     assert record == {
         "format": 1,
         "step": 3,
@@ -189,7 +195,7 @@ def test_a_base_that_is_not_here_is_not_checked_which_is_said(
     checkpoint = make_checkpoint(tmp_path / "run", base, base=name)
     record = exported(checkpoint, tmp_path / "out")
     assert record["base"] == {"path": name, "hash": hash_of_base(base), "checked": False}
-    assert f"{name} was not found here, so its weights were not checked" in capsys.readouterr().out
+    assert f"{name} is not on this machine, so its weights were not checked" in capsys.readouterr().out
 
 
 def test_another_base_is_refused(tmp_path: Path, base: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -205,9 +211,9 @@ def test_what_is_asked_of_a_base_that_is_not_there_is_refused(
 ) -> None:
     checkpoint = make_checkpoint(tmp_path / "run", base, base="/gone")
     assert "--base" in refusal(capsys, checkpoint, tmp_path / "out", "--merged")
-    assert "/elsewhere holds no weights" in refusal(capsys, checkpoint, tmp_path / "out", "--base", "/elsewhere")
+    assert "/elsewhere has no readable weights" in refusal(capsys, checkpoint, tmp_path / "out", "--base", "/elsewhere")
     (base / "model.safetensors").write_bytes(b"\x08\0\0\0\0\0\0\0not json")
-    assert "no weights that can be read" in refusal(capsys, checkpoint, tmp_path / "out", "--base", base)
+    assert "no readable weights" in refusal(capsys, checkpoint, tmp_path / "out", "--base", base)
 
 
 def test_a_place_that_is_taken_is_refused_and_left_alone(
@@ -226,7 +232,7 @@ def test_a_place_that_is_taken_is_refused_and_left_alone(
 def test_what_is_no_checkpoint_is_refused(tmp_path: Path, base: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "global_step_1").mkdir()
     (tmp_path / "empty").mkdir()
-    for name, words in [("none", "is not a folder"), ("global_step_1", "no pair.json"), ("empty", "no checkpoint")]:
+    for name, words in [("none", "is not a folder"), ("global_step_1", "no pair.json"), ("empty", "has no checkpoint")]:
         assert words in refusal(capsys, tmp_path / name, tmp_path / "out")
     checkpoint = make_checkpoint(tmp_path / "run", base)
     exported(checkpoint, tmp_path / "first")
@@ -248,12 +254,12 @@ def test_a_damaged_adapter_is_refused(tmp_path: Path, base: Path, capsys: pytest
     weights = place / "adapter_model.safetensors"
     whole = weights.read_bytes()
     save_file({TENSOR: torch.tensor([1.0, float("nan")])}, weights)
-    assert "not finite" in refusal(capsys, tmp_path / "run", tmp_path / "out")
+    assert "NaN or infinity" in refusal(capsys, tmp_path / "run", tmp_path / "out")
     weights.write_bytes(whole[:-4])
-    assert f"{place} is not a whole adapter" in refusal(capsys, tmp_path / "run", tmp_path / "out")
+    assert f"{place} is not a complete adapter" in refusal(capsys, tmp_path / "run", tmp_path / "out")
     weights.write_bytes(whole)
     (place / "adapter_config.json").unlink()
-    assert f"{place} is not a whole adapter" in refusal(capsys, tmp_path / "run", tmp_path / "out")
+    assert f"{place} is not a complete adapter" in refusal(capsys, tmp_path / "run", tmp_path / "out")
 
 
 @pytest.mark.parametrize(("rank", "room"), [(1, 8), (16, 16), (24, 32), (300, 320), (512, 512)])
@@ -272,7 +278,7 @@ def test_vllm_is_told_a_rank_that_it_takes(
 def test_the_command_starts_without_verl_and_ends_with_one_sentence(tmp_path: Path, base: Path) -> None:
     checkpoint = make_checkpoint(tmp_path / "run", base)
     (tmp_path / "verl.py").write_text("raise ImportError")  # its import takes ten seconds, and machines may lack it
-    command = [sys.executable, "-m", "agon_verl.pair.export", checkpoint, tmp_path / "out"]
+    command = [sys.executable, "-m", "agon_verl.export", checkpoint, tmp_path / "out"]
     environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
     first, second = (subprocess.run(command, env=environment, capture_output=True, text=True) for _ in range(2))
     assert first.returncode == 0 and first.stdout.startswith(f"wrote {tmp_path / 'out'}: A, B, pair.json, README.md\n")
@@ -280,23 +286,38 @@ def test_the_command_starts_without_verl_and_ends_with_one_sentence(tmp_path: Pa
     assert (second.returncode, second.stdout, second.stderr.count("\n")) == (1, "", 1)
 
 
-@pytest.fixture(scope="module")
-def card(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    """The names that the cascade of an export's README defines, as a reader would paste it."""
-    folder = tmp_path_factory.mktemp("card")
-    (folder / "base").mkdir()
-    save_file({"weight": torch.arange(12.0)}, folder / "base" / "model.safetensors")
-    exported(make_checkpoint(folder / "run", folder / "base"), folder / "out")
-    code = re.findall(r"```python\n(.*?)```", (folder / "out" / "README.md").read_text(), re.S)[1]
-    assert "\nprint(cascade(" in code
-    names: dict[str, Any] = {}
-    before = Path.cwd()
-    os.chdir(folder / "out")
-    try:
-        exec(code[: code.index("\nprint(cascade(")], names)
-    finally:
-        os.chdir(before)
-    return names
+def bash_and_python(out: Path) -> tuple[list[str], list[str]]:
+    """The code blocks of an export's README."""
+    text = (out / "README.md").read_text()
+    return re.findall(r"```bash\n(.*?)```", text, re.S), re.findall(r"```python\n(.*?)```", text, re.S)
+
+
+@pytest.mark.parametrize(
+    ("changes", "mode"),
+    [({}, "B_to_A"), ({"metrics": {}}, "A_to_B"), ({"game": {"players": "one", "reads": "nothing"}}, "A")],
+)
+def test_the_readme_plays_the_trained_game(
+    tmp_path: Path, base: Path, monkeypatch: pytest.MonkeyPatch, changes: dict[str, Any], mode: str
+) -> None:
+    """Its commands are read by the commands themselves, and its script is run as a reader would."""
+    exported(make_checkpoint(tmp_path / "run", base, **changes), tmp_path / "out")
+    (serve, vllm), (solve, peft) = bash_and_python(tmp_path / "out")
+    monkeypatch.chdir(tmp_path / "out")
+    program, dash_m, module, *arguments = shlex.split(serve, comments=True)
+    assert (program, dash_m, module) == ("python", "-m", "agon_verl.serve")
+    options = serve_options(arguments)
+    assert (options.mode or default_mode(chosen_players(options))) == mode
+    calls = []
+
+    def solve_all(target: str, prompts: list[str], mode: str | None = None) -> list[Any]:
+        calls.append((prompts, mode or default_mode(find_players(target))))
+        return []
+
+    monkeypatch.setattr("agon_verl.inference.solve_all", solve_all)
+    exec(solve, {"__name__": "__main__"})
+    assert calls == [(["What is 17 * 23?"], mode)]
+    assert vllm.startswith(f"vllm serve {base} --enable-lora") and "A=./A B=./B" in vllm
+    compile(peft, "README.md", "exec")
 
 
 COMPLETIONS = st.lists(
@@ -307,22 +328,17 @@ COMPLETIONS = st.lists(
 ).map("".join)
 
 
+@pytest.fixture(scope="module")
+def pair_json(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    folder = tmp_path_factory.mktemp("pair_json")
+    (folder / "base").mkdir()
+    save_file({"weight": torch.arange(12.0)}, folder / "base" / "model.safetensors")
+    return exported(make_checkpoint(folder / "run", folder / "base"), folder / "out")
+
+
 @given(draft=COMPLETIONS, opened=st.booleans())
-def test_the_readme_shows_of_a_draft_what_training_showed(card: dict[str, Any], draft: str, opened: bool) -> None:
+def test_pair_json_describes_what_training_showed(pair_json: dict[str, Any], draft: str, opened: bool) -> None:
     messages = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "What is {2+2}?"}]
     summary = transcript.read(draft, opened=opened, tags=("<r>", "</r>")).summary
     expected = challenge_messages(messages, None if summary is None else withhold_answer(summary))
-    assert card["challenge"](messages, draft, opened) == expected
-
-
-def test_the_readme_plays_the_direction_that_was_chosen(card: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
-    asked = []
-
-    def chat(adapter: str, messages: list[dict[str, str]]) -> str:
-        asked.append((adapter, messages[-1]["content"]))
-        return f"<r>x</r>{adapter} says <answer>4</answer>"
-
-    monkeypatch.setitem(card, "chat", chat)
-    assert card["cascade"]([{"role": "user", "content": "2+2?"}]) == "<r>x</r>A says <answer>4</answer>"
-    assert asked[0] == ("B", "2+2?")
-    assert asked[1][0] == "A" and "<attempt>\nB says [answer withheld]\n</attempt>" in asked[1][1]
+    assert challenge(pair_json, messages, draft, opened) == expected

@@ -7,13 +7,12 @@ from pathlib import Path
 import pytest
 from transformers import PreTrainedTokenizerFast
 
+from agon_verl.export.__main__ import main as export
 from agon_verl.game.transcript import REASONING_TAGS
-from agon_verl.inference.chat import Pieces
+from agon_verl.inference.chat import StreamDecoder
 from agon_verl.inference.moa import NO_ATTEMPT, refine_messages
-from agon_verl.inference.offline import default_mode
-from agon_verl.inference.players import InferenceError, Players, Sampling, find_players, read_mode
+from agon_verl.inference.players import InferenceError, Players, Sampling, default_mode, find_players, read_mode
 from agon_verl.pair.base import hash_of_base
-from agon_verl.pair.export import main as export
 from agon_verl.rollout.tags import TagKeeper
 from tests.stack.test_export import base, make_checkpoint  # noqa: F401  base is a fixture
 from tests.tiny import make_model
@@ -63,7 +62,7 @@ def test_what_cannot_play_is_told_in_a_sentence(tmp_path: Path, base: Path) -> N
     with pytest.raises(InferenceError, match="is not a folder: give a run, a checkpoint, an export, or a base"):
         find_players(str(tmp_path / "nowhere"))
     (tmp_path / "empty").mkdir()
-    with pytest.raises(InferenceError, match="holds no checkpoint of a pair"):
+    with pytest.raises(InferenceError, match="has no checkpoint of a pair"):
         find_players(str(tmp_path / "empty"))
     texts = {"challenge": "{problem} beat {attempt}", "no_summary": "nothing", "withheld": "[?]"}
     other = make_checkpoint(tmp_path / "other", base, prompts=texts)
@@ -74,18 +73,21 @@ def test_what_cannot_play_is_told_in_a_sentence(tmp_path: Path, base: Path) -> N
     shutil.rmtree(greedy / "actor" / "B")
     alone = find_players(str(greedy))
     assert alone.names == ("A", "base") and default_mode(alone) == "A"
-    with pytest.raises(InferenceError, match=r"mode 'A_to_B' is unknown here: .* \(A, base\)"):
+    with pytest.raises(InferenceError, match=r"mode 'A_to_B' is unknown: .* \(A, base\)"):
         read_mode("A_to_B", alone.names)
     moved = tmp_path / "moved"
     base.rename(moved)
-    with pytest.raises(InferenceError, match="holds no weights that can be read: give the base's folder with --base"):
+    with pytest.raises(InferenceError, match="has no readable weights: give the folder of the base with --base"):
         find_players(str(greedy))
     assert find_players(str(greedy), base=str(moved)).base == str(moved)
     (greedy / "pair.json").write_text(json.dumps({"format": 1}))
     with pytest.raises(InferenceError, match="its pair.json has no step, base"):
         find_players(str(greedy))
     (greedy / "pair.json").write_text(json.dumps({"cascade": {}}))
-    with pytest.raises(InferenceError, match="pair.json has no 'base': export the pair again"):
+    with pytest.raises(
+        InferenceError,
+        match="pair.json has no base, prompts, reasoning_tags, generation, domain: export the pair again",
+    ):
         find_players(str(greedy))
 
 
@@ -100,7 +102,7 @@ def test_a_metric_that_json_cannot_hold_does_not_choose(tmp_path: Path, base: Pa
     metrics = {f"val-core/x/{d}/acc/mean@1": float("nan") for d in ("A_to_B", "B_to_A")}
     found = find_players(str(make_checkpoint(tmp_path / "run", base, metrics=metrics)))
     assert found.direction is None
-    with pytest.raises(InferenceError, match="does not say who drafts: give the mode, A_to_B or B_to_A"):
+    with pytest.raises(InferenceError, match="does not record who drafts: choose the mode, A_to_B or B_to_A"):
         default_mode(found)
 
 
@@ -120,10 +122,10 @@ def test_streamed_pieces_make_the_text_and_no_half_characters(tmp_path: Path) ->
     reader = TagKeeper(tokenizer, REASONING_TAGS)
     text = "<think>½ ≤ 1, 你好 🙂</think> What is 2+3? <answer>5</answer>"
     ids = tokenizer.encode(text + "<|end|>", add_special_tokens=False)
-    pieces = Pieces(reader)
-    found = [pieces.of(ids[: i + 1], last=i + 1 == len(ids)) for i in range(len(ids))]
+    pieces = StreamDecoder(reader)
+    found = [pieces.new_text(ids[: i + 1], last=i + 1 == len(ids)) for i in range(len(ids))]
     assert "".join(found) == reader.decode(ids) == text
     assert not any("\ufffd" in piece for piece in found) and sum(map(bool, found)) > 10
-    cut = Pieces(reader)
+    cut = StreamDecoder(reader)
     broken = tokenizer.encode("🙂", add_special_tokens=False)[:1]
-    assert cut.of(broken, last=False) == "" and cut.of(broken, last=True) == reader.decode(broken) != ""
+    assert cut.new_text(broken, last=False) == "" and cut.new_text(broken, last=True) == reader.decode(broken) != ""

@@ -17,7 +17,7 @@ from agon_verl.evaluate.play import answers, missing, modes_of, plan, seed_of
 from agon_verl.evaluate.problems import Problem
 from agon_verl.evaluate.store import Generation, Store
 from agon_verl.evaluate.table import report
-from agon_verl.inference.arguments import pairs
+from agon_verl.inference.options import key_values
 from agon_verl.inference.players import InferenceError, Players
 
 NAMES = ("A", "B", "base")
@@ -74,7 +74,7 @@ def test_more_samples_keep_the_seeds_of_the_first() -> None:
 
 @pytest.mark.parametrize("mode", ["C", "A_to_C", "A_to_", "_to_A", "A_to_B_to_A", ""])
 def test_an_unknown_mode_is_named(mode: str) -> None:
-    with pytest.raises(InferenceError, match="is unknown here: use a player or two"):
+    with pytest.raises(InferenceError, match="is unknown: use a player, or two"):
         answers(mode, "p", 0, NAMES)
 
 
@@ -293,7 +293,7 @@ def test_two_results_side_by_side(store: Store, tmp_path: Path, capsys: pytest.C
 
 
 def test_the_command_line(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    assert pairs(["a=1", "b=true", "c=float32"]) == {"a": 1, "b": True, "c": "float32"}
+    assert key_values(["a=1", "b=true", "c=float32"]) == {"a": 1, "b": True, "c": "float32"}
     for bad in (["--greedy", "--samples", "2"], ["--samples", "0"], ["--dev-share", "1"]):
         with pytest.raises(SystemExit):
             options(["run", "--data", "x", "--out", "y", *bad])

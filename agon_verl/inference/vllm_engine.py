@@ -1,7 +1,7 @@
-"""One vLLM engine for a base and its adapters: a chat in, a completion out, whole or piece by piece.
+"""One vLLM engine for a base and its adapters: a chat in, a completion out, complete or as a stream.
 
-Requests of all players share one batch; vLLM's own scheduler does the rest, and its prefix cache spares it the prompt
-that several samples share. A caller that is cancelled takes its request out of the engine.
+Requests of all players share one batch; vLLM's scheduler and prefix cache do the rest. A caller that is cancelled takes
+its request out of the engine.
 """
 
 import asyncio
@@ -13,18 +13,18 @@ from itertools import count
 from typing import Any
 
 from agon_verl.cpu.platform import ONE_PROCESS, cpu_only, vllm_environment
-from agon_verl.inference.chat import Chat, Messages, Pieces
+from agon_verl.inference.chat import Chat, Messages, StreamDecoder
 from agon_verl.inference.players import InferenceError, Players, Sampling
-from agon_verl.pair.export import VLLM_RANKS
-from agon_verl.rollout.wire import BASE, lora_id
+from agon_verl.pair.exported import vllm_rank
+from agon_verl.rollout.wire import BASE
 
-PULSE = 1.0  # seconds between two looks at an engine that has not answered yet
-DIED = "vLLM's engine has died; what it said is above"
+POLL_SECONDS = 1.0  # between two checks of an engine that has not answered yet
+DIED = "the vLLM engine has died: its own error is above"
 
 
 @dataclass(frozen=True, slots=True)
 class Completion:
-    """`text` has its reasoning tags and no other special token; `ids` end with the end of turn. `finish`: stop or
+    """`text` keeps the reasoning tags and no other special token; `ids` end with the end of turn. `finish`: stop or
     length; `opened`: the chat template had opened the reasoning."""
 
     text: str
@@ -41,7 +41,7 @@ class Engine(Chat):
         super().__init__(players)
         on_cpu = cpu_only()
         os.environ.setdefault("VLLM_LOGGING_LEVEL", "ERROR")
-        os.environ.setdefault("VLLM_NO_USAGE_STATS", "1")  # nothing is reported to anybody
+        os.environ.setdefault("VLLM_NO_USAGE_STATS", "1")
         for name, value in vllm_environment().items() if on_cpu else ():
             os.environ.setdefault(name, value)
         from vllm.engine.arg_utils import AsyncEngineArgs
@@ -59,16 +59,18 @@ class Engine(Chat):
             settings.update(dtype="float32", enforce_eager=True, worker_extension_cls="agon_verl.cpu.lora.LoraOnCpu")
             if options.get("tensor_parallel_size", 1) == options.get("pipeline_parallel_size", 1) == 1:
                 settings.update(distributed_executor_backend=ONE_PROCESS)
-            # A prompt in chunks makes vLLM wind back the generator of a seeded request, and the CPU's has no offset.
+            # A prompt in chunks makes vLLM reset the generator of a seeded request, and the CPU's has no offset.
             settings.update(enable_chunked_prefill=False, max_num_batched_tokens=max(4096, longest))
         if players.adapters:
-            rank = next(allowed for allowed in VLLM_RANKS if allowed >= players.rank)
-            settings.update(enable_lora=True, max_loras=len(players.adapters), max_lora_rank=rank)
+            settings.update(enable_lora=True, max_loras=len(players.adapters), max_lora_rank=vllm_rank(players.rank))
         try:
             self._llm = AsyncLLM.from_engine_args(AsyncEngineArgs(**{**settings, **options}))
         except (TypeError, ValueError, OSError) as error:
             raise InferenceError(f"vLLM does not start with these settings: {_first_line(error)}") from None
-        self._loras = {name: LoRARequest(name, lora_id(name), str(path)) for name, path in players.adapters.items()}
+        self._loras = {
+            name: LoRARequest(name, number, str(path))
+            for number, (name, path) in enumerate(players.adapters.items(), 1)
+        }
         self._numbers = count()
 
     def close(self) -> None:
@@ -80,13 +82,13 @@ class Engine(Chat):
 
     @property
     def unfinished(self) -> int:
-        """Requests that vLLM holds."""
+        """The number of requests inside vLLM."""
         return int(self._llm.output_processor.get_num_unfinished_requests())
 
     async def generate(self, messages: Messages, player: str = BASE, sampling: Sampling | None = None) -> Completion:
-        async for said in self._request(messages, player, sampling, whole=True):
-            if isinstance(said, Completion):
-                return said
+        async for part in self._request(messages, player, sampling, streaming=False):
+            if isinstance(part, Completion):
+                return part
         raise InferenceError("vLLM ended a request without a completion")
 
     def stream(
@@ -96,15 +98,15 @@ class Engine(Chat):
         sampling: Sampling | None = None,
         enough: Callable[[], bool] | None = None,
     ) -> AsyncGenerator[str | Completion, None]:
-        """The text in pieces as it comes, then the completion, which ends early where `enough` is true of a piece."""
-        return self._request(messages, player, sampling, whole=False, enough=enough)
+        """Pieces of text, then the completion. It ends early if `enough` returns true after a piece."""
+        return self._request(messages, player, sampling, streaming=True, enough=enough)
 
     async def _request(
         self,
         messages: Messages,
         player: str,
         sampling: Sampling | None,
-        whole: bool,
+        streaming: bool,
         enough: Callable[[], bool] | None = None,
     ) -> AsyncGenerator[str | Completion, None]:
         from vllm import SamplingParams
@@ -112,22 +114,22 @@ class Engine(Chat):
         from vllm.v1.engine.exceptions import EngineDeadError
 
         if player != BASE and player not in self._loras:
-            raise InferenceError(f"there is no player {player!r} here: use one of {', '.join(self.players.names)}")
+            raise InferenceError(f"player {player!r} does not exist: use one of {', '.join(self.players.names)}")
         prompt = await asyncio.to_thread(self.prompt_ids, messages)
         if len(prompt) > self.players.max_prompt:
-            raise InferenceError(f"the prompt has {len(prompt)} tokens, and {self.players.max_prompt} is the most here")
-        drawn = sampling or self.players.sampling
+            raise InferenceError(f"the prompt has {len(prompt)} tokens, more than the limit {self.players.max_prompt}")
+        sampling = sampling or self.players.sampling
         parameters = SamplingParams(
-            temperature=drawn.temperature,
-            top_p=drawn.top_p,
-            top_k=drawn.top_k,
-            max_tokens=drawn.max_tokens,
-            seed=drawn.seed,
-            detokenize=False,  # the reader does it, and keeps the tags
-            output_kind=RequestOutputKind.FINAL_ONLY if whole else RequestOutputKind.DELTA,
+            temperature=sampling.temperature,
+            top_p=sampling.top_p,
+            top_k=sampling.top_k,
+            max_tokens=sampling.max_tokens,
+            seed=sampling.seed,
+            detokenize=False,  # `self.reader` does it and keeps the tags
+            output_kind=RequestOutputKind.DELTA if streaming else RequestOutputKind.FINAL_ONLY,
         )
         ids: list[int] = []
-        pieces, finish = Pieces(self.reader), ""
+        decoder, finish = StreamDecoder(self.reader), ""
         requests = self._llm.generate(
             {"prompt_token_ids": prompt},
             parameters,
@@ -135,12 +137,12 @@ class Engine(Chat):
             lora_request=self._loras.get(player),
         )
         try:
-            async with aclosing(self._outputs(requests)) as outputs:  # left early, it is taken out of vLLM at once
-                async for output in outputs:
-                    (said,) = output.outputs
-                    ids += said.token_ids
-                    finish = said.finish_reason or finish
-                    if not whole and (piece := pieces.of(ids, last=bool(finish))):
+            async with aclosing(self._outputs(requests)) as outputs:  # closed early, the request leaves vLLM at once
+                async for result in outputs:
+                    (output,) = result.outputs
+                    ids += output.token_ids
+                    finish = output.finish_reason or finish
+                    if streaming and (piece := decoder.new_text(ids, last=bool(finish))):
                         yield piece
                         if enough is not None and enough():
                             finish = "stop"
@@ -148,16 +150,16 @@ class Engine(Chat):
         except EngineDeadError:
             raise InferenceError(DIED) from None
         if finish not in ("stop", "length"):
-            raise InferenceError(f"vLLM ended a request with {finish or 'nothing'}")
+            raise InferenceError(f"vLLM ended a request with the finish reason {finish!r}")
         text = self.reader.decode(ids)
         yield Completion(text, tuple(ids), len(prompt), finish, self.reader.opened_by(prompt))
 
     async def _outputs(self, requests: AsyncGenerator[Any, None]) -> AsyncGenerator[Any, None]:
-        """vLLM tells of its engine's death who has had an output, and lets a request that has not wait for ever."""
+        """vLLM reports the death of its engine to requests that have had an output; the others would wait for ever."""
         async with aclosing(requests):
             first = asyncio.ensure_future(anext(requests))
             try:
-                while not (await asyncio.wait({first}, timeout=PULSE))[0]:
+                while not (await asyncio.wait({first}, timeout=POLL_SECONDS))[0]:
                     if not self.alive:
                         raise InferenceError(DIED)
                 yield first.result()
