@@ -1,4 +1,4 @@
-"""A third domain: who of these people always tells the truth? Puzzles by reasoning-gym, and a verifier of our own.
+"""A third domain: knights-and-knaves puzzles from reasoning-gym, with their own reward function.
 
     pip install reasoning-gym
     python -m examples.knights --out data/knights                        # train.parquet, heldout.parquet
@@ -7,7 +7,7 @@
       data.train_files=data/knights/train.parquet data.val_files=data/knights/heldout.parquet \\
       actor_rollout_ref.model.path=Qwen/Qwen3-0.6B
 
-docs/rewards.md goes through it. reasoning-gym is needed to make the puzzles only.
+docs/rewards.md explains it. reasoning-gym is needed only to generate the puzzles.
 """
 
 import argparse
@@ -28,12 +28,12 @@ _CLAIM = re.compile(r"(\w+) is (?:an? )?(\w+)")
 
 
 def claims(text: str) -> dict[str, str] | None:
-    """Who is what; `None` where one person is said to be two things, as a list of all possibilities would."""
-    found: dict[str, str] = {}
+    """The kind of each person; `None` if a person has two, so that listing all possibilities is not an answer."""
+    kinds: dict[str, str] = {}
     for name, kind in _CLAIM.findall(text):
-        if found.setdefault(name.lower(), kind.lower()) != kind.lower():
+        if kinds.setdefault(name.lower(), kind.lower()) != kind.lower():
             return None
-    return found
+    return kinds
 
 
 async def compute_score(
@@ -48,7 +48,7 @@ async def compute_score(
 ) -> dict[str, float | str]:
     truth = claims(str(ground_truth))
     if not truth:
-        raise ValueError(f"ground_truth of a {data_source!r} puzzle says of nobody what he is: {ground_truth!r}")
+        raise ValueError(f"ground_truth of a {data_source!r} puzzle must have 'NAME is a KIND': {ground_truth!r}")
     transcript = read_completion(solution_str, extra_info, reasoning_tags)
     if transcript.answer is None:
         verdict = "no_answer"
@@ -76,7 +76,7 @@ def puzzles(count: int, people: int, seed: int, split: str) -> list[dict[str, An
 def main() -> None:
     import pandas as pd
 
-    parser = argparse.ArgumentParser(description="Puzzles about people who always lie or never do, as verl's parquet.")
+    parser = argparse.ArgumentParser(description="Knights-and-knaves puzzles as Parquet files for verl.")
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--people", type=int, default=3)
     parser.add_argument("--train", type=int, default=2000)
@@ -85,12 +85,12 @@ def main() -> None:
     options = parser.parse_args()
     options.out.mkdir(parents=True, exist_ok=True)
     heldout = puzzles(options.heldout, options.people, 2 * options.seed, "heldout")
-    known = {row["prompt"][0]["content"] for row in heldout}
+    heldout_prompts = {row["prompt"][0]["content"] for row in heldout}
     train = puzzles(options.train, options.people, 2 * options.seed + 1, "train")
-    fresh = [row for row in train if row["prompt"][0]["content"] not in known]
+    fresh = [row for row in train if row["prompt"][0]["content"] not in heldout_prompts]
     for name, rows in (("heldout", heldout), ("train", fresh)):
         pd.DataFrame(rows).to_parquet(options.out / f"{name}.parquet")
-    print(f"{len(fresh)} puzzles to train on, {len(heldout)} held out; dropped as held out: {len(train) - len(fresh)}")
+    print(f"training puzzles: {len(fresh)}, held out: {len(heldout)}, in both and dropped: {len(train) - len(fresh)}")
 
 
 if __name__ == "__main__":

@@ -1,9 +1,9 @@
-"""The quickstart: a toy model learns to keep its carries by the draft-and-challenge game, on a CPU, in minutes.
+"""The quickstart: a toy model learns addition with carries by draft and challenge, on a CPU, in minutes.
 
     bash examples/quickstart.sh [--steps 20] [--seed 0] [--rerun] [--out outputs/quickstart]
 
-Builds the model and its problems (`toy/`), plays the game with verl, prints held-out accuracy before and after, and
-draws the curves.
+Builds the model and its problems (`toy/`), trains a pair of adapters with verl, prints held-out accuracy before and
+after training, and writes the report page (docs/report.md).
 """
 
 import argparse
@@ -18,11 +18,11 @@ from examples.toy.problems import DATA_SOURCE
 
 
 def arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description="Train a toy model by draft and challenge, and show what it learned.")
-    parser.add_argument("--steps", type=int, default=20, help="optimizer steps of the pair (20)")
-    parser.add_argument("--seed", type=int, default=0, help="of the adapters, the order of problems and sampling (0)")
-    parser.add_argument("--rerun", action="store_true", help="train again even if this run is already there")
-    parser.add_argument("--out", type=Path, default=ROOT / "outputs" / "quickstart", help="where everything is kept")
+    parser = argparse.ArgumentParser(description="Train a toy model by draft and challenge, and show the result.")
+    parser.add_argument("--steps", type=int, default=20, help="training steps (20)")
+    parser.add_argument("--seed", type=int, default=0, help="seed of adapters, problem order and sampling (0)")
+    parser.add_argument("--rerun", action="store_true", help="train again even if this run is finished")
+    parser.add_argument("--out", type=Path, default=ROOT / "outputs" / "quickstart", help="output folder")
     return parser.parse_args()
 
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# The quickstart, from a bare clone: environment, toy model, training, curves. All arguments go to quickstart.py.
+# The quickstart, from a bare clone: environment, toy model, training, report. All arguments go to quickstart.py.
 #
 #   bash examples/quickstart.sh [--steps 20] [--seed 0] [--rerun] [--out outputs/quickstart]
 set -euo pipefail

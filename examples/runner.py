@@ -1,7 +1,7 @@
-"""Runs an example: builds its model and data once, trains the pair with verl in the background, shows what came of it.
+"""Runs an example: builds its model and data once, trains the pair with verl as a subprocess, and shows the results.
 
-Nothing is done twice. What is built and what is trained lie in folders named after a hash of all that decides them, and
-get their final name or mark only when they are complete.
+Finished work is not repeated. The inputs and the run are kept in folders named after a hash of everything that
+determines them. Inputs get their final name, and a run its `finished.json`, only when they are complete.
 """
 
 import hashlib
@@ -21,11 +21,12 @@ from pathlib import Path
 import pandas as pd
 from tqdm import tqdm
 
-from agon_verl.report.read import read_metrics
-from examples.report import plot, table
+from agon_verl.evaluate.statistics import clopper_pearson
+from agon_verl.report.__main__ import write_report
+from agon_verl.report.read import Metrics, read_metrics
 
 ROOT = Path(__file__).resolve().parents[1]
-# What the log says as start-up goes on. Most of it is a dozen processes importing verl and vLLM.
+# A line of the log that begins each phase of start-up. Most of the time goes into importing verl and vLLM.
 PHASES = (
     ("", "starting verl"),
     ("Started a local Ray instance", "starting the processes"),
@@ -36,15 +37,24 @@ PHASES = (
 ERROR = re.compile(r"^(?:[\w.]*(?:Error|Exception|Timeout)\b.*|agon-verl: .*|.*\bout of memory\b.*)", re.IGNORECASE)
 PREFIX = re.compile(r"\x1b\[[\d;]*m|^\([^)]* pid=\d+[^)]*\) ?")
 POLL_SECONDS = 1.0
+WAYS = {
+    "A_to_B": "A drafts, B challenges",
+    "B_to_A": "B drafts, A challenges",
+    "A_alone": "A alone",
+    "B_alone": "B alone",
+}
 
 
 class TrainingFailed(RuntimeError):
-    """The command ended early; the message is what its log says about it."""
+    """The training command ended early; the message has the errors from its log."""
 
 
 @dataclass(frozen=True)
 class Example:
-    """One example. `build` fills an empty folder with `model/`, `train.parquet` and `test.parquet`."""
+    """One example. `build` writes `model/`, `train.parquet` and `test.parquet` into an empty folder.
+
+    `built_from` is everything that determines what `build` writes, as text.
+    """
 
     name: str
     title: str
@@ -64,13 +74,30 @@ class Example:
             train(folder, [*files(inputs, folder), *overrides], self.steps)
             (folder / "finished.json").write_text(json.dumps({"example": self.name, "overrides": overrides}, indent=1))
         else:
-            print(f"This run is already there (--rerun repeats it): {folder}")
-        metrics = read_metrics(folder / "metrics.jsonl")
-        n = len(pd.read_parquet(inputs / "test.parquet"))
-        plot(metrics, self.data_source, n, self.title, folder / "curves.png")
-        print(f"\n{table(metrics, self.data_source, n)}\n")
-        for what, where in (("curves", "curves.png"), ("pairs", "pairs"), ("adapters", "checkpoints")):
-            print(f"{what:<10}{folder / where}")
+            print(f"This run is finished already (--rerun repeats it): {folder}")
+        problems = len(pd.read_parquet(inputs / "test.parquet"))
+        print(f"\n{accuracy_table(read_metrics(folder / 'metrics.jsonl'), self.data_source, problems)}\n")
+        report = write_report([folder], folder, self.title)
+        for name, path in (("report", report), ("pairs", folder / "pairs"), ("adapters", folder / "checkpoints")):
+            print(f"{name:<10}{path}")
+
+
+def accuracy_table(metrics: Metrics, data_source: str, problems: int) -> str:
+    """Held-out accuracy before the first step and after the last, with exact 95 % intervals over the problems."""
+
+    def cell(share: float) -> str:
+        interval = clopper_pearson(round(share * problems), problems)
+        return f"{100 * share:.1f} % [{100 * interval.low:.0f}, {100 * interval.high:.0f}]"
+
+    head = f"{f'held-out accuracy, n = {problems}':<28}{'before':>18}{'after':>18}{'change':>10}"
+    lines = [head, "-" * len(head)]
+    for way, label in WAYS.items():
+        steps, shares = metrics.held_out(data_source, way)
+        if len(steps) < 2:
+            raise ValueError(f"metrics.jsonl needs the held-out accuracy of {way} before and after training")
+        before, after = shares[0], shares[-1]
+        lines.append(f"{label:<28}{cell(before):>18}{cell(after):>18}{100 * (after - before):>+10.1f}")
+    return "\n".join(lines)
 
 
 def digest(parts: Iterable[str]) -> str:
@@ -82,7 +109,7 @@ def is_finished(folder: Path) -> bool:
 
 
 def build_once(folder: Path, build: Callable[[Path], None]) -> Path:
-    """Builds beside `folder` and renames, so that an interrupted build leaves nothing that looks complete."""
+    """Builds in a temporary folder and renames it, so that an interrupted build leaves nothing behind."""
     if not folder.exists():
         folder.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(prefix="building-", dir=folder.parent) as scratch:
@@ -103,12 +130,12 @@ def files(inputs: Path, folder: Path) -> list[str]:
 
 
 def train(folder: Path, overrides: Sequence[str], steps: int) -> None:
-    """verl's own command as a subprocess: output in `train.log`, metrics in `metrics.jsonl`, progress on the screen."""
+    """Runs verl's command as a subprocess: output in `train.log`, metrics in `metrics.jsonl`, progress on stderr."""
     log, metrics = folder / "train.log", folder / "metrics.jsonl"
     command = [sys.executable, "-m", "verl.trainer.main_ppo", "+recipe=agon_cpu", "trainer.logger=[file,console]"]
     command += ["trainer.resume_mode=disable", f"hydra.run.dir={folder / 'hydra'}", *overrides]
     print(f"Training for {steps} steps, log in {log}")
-    # Ray's sockets lie below this folder, and a socket's path may have no more than 107 characters.
+    # Ray puts its sockets into this folder, and the path of a socket has at most 107 characters.
     with tempfile.TemporaryDirectory(prefix="agon", dir="/tmp", ignore_cleanup_errors=True) as ray_dir:
         mark = {"RAY_TMPDIR": ray_dir}
         environment = {**os.environ, **mark, "VERL_FILE_LOGGER_PATH": str(metrics), "PYTHONUNBUFFERED": "1"}
@@ -121,63 +148,63 @@ def train(folder: Path, overrides: Sequence[str], steps: int) -> None:
         finally:
             _end(process, f"RAY_TMPDIR={ray_dir}")
     if process.returncode or read_metrics(metrics).last_step < steps:
-        raise TrainingFailed(f"{what_matters(log.read_text(errors='replace'))}\nthe whole log: {log}")
+        raise TrainingFailed(f"{error_lines(log.read_text(errors='replace'))}\nfull log: {log}")
 
 
 def _show_progress(process: subprocess.Popen, log: Path, metrics: Path, steps: int) -> None:
-    """A bar for start-up, whose length is not known, and one for the steps, with the time left."""
-    live = sys.stderr.isatty()  # a file gets a line when something happened, not one a second
+    """One bar for the phases of start-up, then one for the training steps with the estimated time left."""
+    live = sys.stderr.isatty()  # in a file: one line per change, not one per second
     with tqdm(total=len(PHASES), bar_format="start-up {n}/{total}: {desc} [{elapsed} of about 02:00]") as bar:
         while process.poll() is None and 0 not in read_metrics(metrics).by_step:
             number = phase(log.read_text(errors="replace")) + 1
-            news, bar.n = number > bar.n, number
-            bar.set_description_str(PHASES[number - 1][1], refresh=live or news)
+            changed, bar.n = number > bar.n, number
+            bar.set_description_str(PHASES[number - 1][1], refresh=live or changed)
             time.sleep(POLL_SECONDS)
     with tqdm(total=steps, desc="training the pair", unit="step", disable=process.poll() is not None) as bar:
         while process.poll() is None:
             time.sleep(POLL_SECONDS)
-            seen = read_metrics(metrics)
-            news = seen.last_step - bar.n
-            if news:
-                _, drafts = seen.curve("draft/acc")
-                _, challenges = seen.curve("challenge/acc")
+            logged = read_metrics(metrics)
+            new_steps = logged.last_step - bar.n
+            if new_steps:
+                _, drafts = logged.curve("draft/acc")
+                _, challenges = logged.curve("challenge/acc")
                 bar.set_postfix(drafts=f"{drafts[-1]:.0%}", challenges=f"{challenges[-1]:.0%}", refresh=False)
-                bar.update(news)
-            if live or news:
+                bar.update(new_steps)
+            if live or new_steps:
                 bar.refresh()
 
 
 def phase(log: str) -> int:
-    """How far start-up has come: the number of the last phase whose sign is in the log."""
-    return max(i for i, (sign, _) in enumerate(PHASES) if sign in log)
+    """The number of the last phase of start-up whose first line is in the log."""
+    return max(i for i, (first_line, _) in enumerate(PHASES) if first_line in log)
 
 
 def _end(process: subprocess.Popen, mark: str) -> None:
-    """Ends the command and all it started: Ray's processes leave the group, but keep the mark in their environment."""
+    """Ends the command and all its processes: Ray's leave the process group, but have `mark` in their environment."""
     if process.poll() is None:
         os.killpg(process.pid, signal.SIGTERM)
     for entry in Path("/proc").iterdir():
         try:
             if entry.name.isdigit() and mark.encode() in (entry / "environ").read_bytes().split(b"\0"):
                 os.kill(int(entry.name), signal.SIGKILL)
-        except OSError:  # gone meanwhile, or another user's
+        except OSError:  # the process has ended, or belongs to another user
             continue
     process.wait()
 
 
-def what_matters(log: str, lines: int = 12) -> str:
-    """The errors a log names, each once, or its last lines where it names none."""
+def error_lines(log: str, lines: int = 12) -> str:
+    """The errors in a log, each once; without any, the last lines of the log."""
     clean = [PREFIX.sub("", PREFIX.sub("", line)).rstrip() for line in log.splitlines()]
     errors = list(dict.fromkeys(line for line in clean if ERROR.match(line)))
     return "\n".join(f"  {line[:300]}" for line in (errors or [line for line in clean if line])[-lines:])
 
 
 def main(example: Example, out: Path, rerun: bool) -> None:
-    """Runs an example from the command line: errors become a message and an exit status, and no process is left."""
+    """Runs an example from the command line: a failure becomes a message and an exit status."""
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     try:
         example.run(out.resolve(), rerun)
     except TrainingFailed as error:
         sys.exit(f"\nThe training ended before its last step:\n{error}")
     except KeyboardInterrupt:
-        sys.exit("\nInterrupted; everything that was started has been ended.")
+        sys.exit("\nInterrupted; all processes of the run have ended.")

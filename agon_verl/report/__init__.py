@@ -1,1 +1,1 @@
-"""`python -m agon_verl.report`: runs as one page to read, and as Markdown with pictures (docs/report.md)."""
+"""`python -m agon_verl.report`: one or more runs, or a matrix of runs, as one HTML page (docs/report.md)."""

@@ -1,8 +1,8 @@
-"""The same sections as one HTML page that needs nothing else, and as Markdown with its pictures beside it.
+"""The report as one HTML page without external files.
 
-Problems, completions and names come from outside, and a completion may hold anything. In HTML all of it is escaped, and
-a policy in the page forbids every request and every script but the one here, known by its hash. In Markdown it stands
-in fences longer than any in it. What cannot be seen, or turns the direction of text, is shown as a sign.
+Problems, completions and names are untrusted text. All of it is escaped, and a Content-Security-Policy in the page
+forbids every request and every script except the one below, which is identified by its hash. Control characters,
+invisible characters and direction marks are replaced by their code points.
 """
 
 import base64
@@ -15,15 +15,14 @@ from typing import Any
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup, escape
 
-from agon_verl.report.pairs import KINDS, Card, Span
-from agon_verl.report.picture import Picture
-from agon_verl.report.section import Section, Table
+from agon_verl.report.pairs import KINDS, Span
+from agon_verl.report.section import Section
 
-_UNSEEN = re.compile(
+_INVISIBLE = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f\u00ad\u061c\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb]"
 )
-_HALVES = re.compile("[\ud800-\udfff]")
-_WORDS = ("answers by", "data")
+_SURROGATE = re.compile("[\ud800-\udfff]")
+_TEXT_COLUMNS = ("answers by", "data")  # left-aligned; numbers are right-aligned
 
 SCRIPT = """
 const bar = document.querySelector(".filter");
@@ -44,104 +43,39 @@ if (bar) {
 
 
 def visible(text: str) -> str:
-    """Control characters and others that are not seen by their numbers, halves of characters as what they are."""
+    """Invisible characters as ⟨code point⟩, lone surrogates as U+FFFD."""
+    text = _INVISIBLE.sub(lambda match: f"⟨{ord(match[0]):02X}⟩", text.replace("\r\n", "\n"))
+    return _SURROGATE.sub("\ufffd", text)
 
-    def sign(found: re.Match[str]) -> str:
-        code = ord(found[0])
-        return f"⟨{code:02X}⟩"
 
-    return _HALVES.sub("\ufffd", _UNSEEN.sub(sign, text.replace("\r\n", "\n")))
+def _visible_value(value: Any) -> Any:
+    return visible(value) if isinstance(value, str) and not isinstance(value, Markup) else value
+
+
+def _markup(spans: Sequence[Span]) -> Markup:
+    texts = [(escape(visible(span.text)), span.mark) for span in spans]
+    return Markup("").join(
+        Markup('<span class="{}">{}</span>').format(mark, text) if mark else text for text, mark in texts
+    )
 
 
 def html(title: str, facts: Sequence[str], sections: Sequence[Section]) -> str:
-    def seen(value: Any) -> Any:
-        return visible(value) if isinstance(value, str) and not isinstance(value, Markup) else value
-
-    def spans(given: Sequence[Span]) -> Markup:
-        parts = [(escape(visible(span.text)), span.mark) for span in given]
-        return Markup("").join(
-            Markup('<span class="{}">{}</span>').format(mark, text) if mark else text for text, mark in parts
-        )
-
-    loader = FileSystemLoader(Path(__file__).parent)
-    made = Environment(
-        loader=loader, autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True, finalize=seen
+    environment = Environment(
+        loader=FileSystemLoader(Path(__file__).parent),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        finalize=_visible_value,
     )
-    return made.get_template("report.html.jinja").render(
+    return environment.get_template("report.html.jinja").render(
         title=title,
         facts=facts,
         sections=sections,
         kinds=KINDS,
-        words=_WORDS,
-        spans=spans,
+        text_columns=_TEXT_COLUMNS,
+        spans=_markup,
         inline=lambda picture: Markup(picture.inline()),
         script=Markup(SCRIPT),
         script_hash=base64.b64encode(hashlib.sha256(SCRIPT.encode()).digest()).decode(),
     )
-
-
-def markdown(title: str, facts: Sequence[str], sections: Sequence[Section], folder: str) -> str:
-    parts = [f"# {_md(title)}", *(_md(fact) for fact in facts)]
-    for section in sections:
-        parts += [f"## {section.title}", _md(section.missing if section.empty else section.caption)]
-        if not section.empty:
-            parts += [_image(picture, folder) for picture in section.drawn]
-            parts += [_table(given) for given in section.tables]
-            parts += [_card(card) for card in _first_of_each(section.cards)]
-            parts += ["\n".join(f"- {_md(note)}" for note in section.notes)] if section.notes else []
-    return "\n\n".join(parts) + "\n"
-
-
-def _md(text: str) -> str:
-    """On one line, with nothing in it that means something to Markdown or HTML."""
-    text = " ".join(visible(text).split()).replace("&", "&amp;")
-    return re.sub(r"([\\`*_\[\]<>|~#])", r"\\\1", text)
-
-
-def _image(picture: Picture, folder: str) -> str:
-    caption = f"\n\n{_md(picture.caption)}" if picture.caption else ""
-    return f"![{_md(picture.title)}]({folder}/{picture.name}.svg){caption}"
-
-
-def _table(given: Table) -> str:
-    lines = [given.head, ["---", *("---" if name in _WORDS else "---:" for name in given.head[1:])]]
-    text = "\n".join(
-        "| " + " | ".join(cell if i == 1 else _md(cell) for cell in row) + " |"
-        for i, row in enumerate([*lines, *given.rows])
-    )
-    title = _md(given.title)
-    return f"<details><summary>{title}</summary>\n\n{text}\n\n</details>" if given.folded else f"### {title}\n\n{text}"
-
-
-def _first_of_each(cards: Sequence[Card]) -> list[Card]:
-    """A file is for reading through: one pair of each kind, where the page has more."""
-    return list({card.kind: card for card in reversed(cards)}.values())[::-1]
-
-
-def _card(card: Card) -> str:
-    def verdict(right: bool) -> str:
-        return "right" if right else "wrong"
-
-    def text(spans: Sequence[Span]) -> str:
-        return "".join(f"[{span.text}]" if span.text == "answer withheld" else span.text for span in spans)
-
-    shown = _fence(text(card.shown)) if card.shown else "No solution: the draft has no summary."
-    return "\n\n".join(
-        [
-            f"### {KINDS[card.kind].capitalize()}: {_md(card.run)}, step {card.step}",
-            f"Problem (reference answer: {_md(card.truth)}):",
-            _fence(card.problem),
-            f"Draft of {_md(card.drafter)}, {verdict(card.draft_right)} ({card.draft_facts}):",
-            _fence(text(card.draft)),
-            f"What {_md(card.challenger)} saw of it:",
-            shown,
-            f"Challenge of {_md(card.challenger)}, {verdict(card.challenge_right)} ({card.challenge_facts}):",
-            _fence(text(card.challenge)),
-        ]
-    )
-
-
-def _fence(text: str) -> str:
-    text = visible(text)
-    ticks = "`" * max(3, 1 + max(map(len, re.findall("`+", text)), default=0))
-    return f"{ticks}text\n{text}\n{ticks}"

@@ -1,8 +1,8 @@
-"""Pictures as SVG, one panel each, so that a page can put them side by side or, on a phone, below one another.
+"""Pictures as SVG, one panel each, so that a page can lay them out side by side or in one column.
 
-The same input gives the same bytes. Text, axes and grid have stand-in colours: on a page they take those of its theme
-(`inline`), in a file those of paper (`as_file`). Colours of lines are told apart by the colour-blind and stand out from
-white and from black alike; each has its own dashes and marker too.
+The same input gives the same bytes. Text, axes and grid are drawn in placeholder colours, which `Picture.inline`
+replaces by those of the page's light or dark theme. Line colours are safe for colour-blind readers and have contrast
+on white and on black; every line also has its own dashes and marker.
 """
 
 import io
@@ -76,11 +76,6 @@ class Picture:
     def inline(self) -> str:
         fluid = re.sub(r' (?:width|height)="[\d.]+pt"', "", self.svg, count=2)
         return fluid.replace(INK, "currentColor").replace(_GRID, "var(--grid)")
-
-    def as_file(self) -> str:
-        paper = '<rect width="100%" height="100%" fill="#ffffff"/>'
-        drawn = re.sub(r"(<svg[^>]*>)", rf"\1{paper}", self.svg, count=1)
-        return drawn.replace(INK, "#222222").replace(_GRID, "#dddddd") + "\n"
 
 
 def picture(name: str, title: str, draw: Callable[[Axes], None], height: float, caption: str = "") -> Picture:

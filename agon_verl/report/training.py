@@ -62,6 +62,8 @@ def accuracy(methods: Sequence[Method]) -> Section:
             rows += [row for m in methods for way, (name, _) in found.items() if (row := _change(m, source, way, name))]
             style: dict[str, Any] = {"unit": "held-out accuracy", "kind": "points", "together": True}
             drawn += panels(methods, f"held_out_{part.strip('_')}_{i}", f"{source}: {title}", found, **style)
+    streams = {"drafts": ("draft/acc", Look(A)), "challenges": ("challenge/acc", Look(B, "--"))}
+    drawn += panels(methods, "training_accuracy", "Training accuracy", streams, unit="share right")
     caption = "Look whether the cascade ends above one adapter alone, and whether either has stopped rising"
     caption += "; a line is the mean over directions or adapters, and over seeds." if len(methods) > 1 else "."
     missing = "These runs logged no validation (trainer.test_freq, trainer.val_before_train)."

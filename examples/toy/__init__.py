@@ -1,1 +1,1 @@
-"""A toy reasoning model, made on the spot: word problems, worked solutions, tokenizer, pre-training."""
+"""A toy reasoning model built from scratch: word problems, worked solutions, tokenizer, pre-training."""

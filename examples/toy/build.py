@@ -1,4 +1,4 @@
-"""Builds the toy model and its data: `python -m examples.toy.build FOLDER`, in the repository root."""
+"""Builds the toy model and its data: `python -m examples.toy.build FOLDER` in the root of the repository."""
 
 import random
 import sys
@@ -7,18 +7,18 @@ from pathlib import Path
 import pandas as pd
 
 from examples.toy.model import ToySettings, pretrain
-from examples.toy.problems import Problem, distinct, row
+from examples.toy.problems import WordProblem, distinct, row
 
 
-def split(settings: ToySettings) -> tuple[list[Problem], list[Problem]]:
-    """Training and held-out problems. No sum is in both, nor a held-out one in the pre-training corpus."""
+def split(settings: ToySettings) -> tuple[list[WordProblem], list[WordProblem]]:
+    """Training and held-out problems. No held-out sum is in the training set or in the pre-training corpus."""
     held_out = distinct(random.Random(f"held-out {settings.seed}"), settings.held_out)
     keys = {problem.key for problem in held_out}
     return distinct(random.Random(f"train {settings.seed}"), settings.train_problems, keys), held_out
 
 
 def build(folder: Path, settings: ToySettings) -> None:
-    """`folder` gets `model/`, `train.parquet` and `test.parquet`."""
+    """Writes `model/`, `train.parquet` and `test.parquet` into `folder`."""
     train, held_out = split(settings)
     folder.mkdir(parents=True, exist_ok=True)
     for name, problems in (("train", train), ("test", held_out)):

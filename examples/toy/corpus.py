@@ -1,4 +1,4 @@
-"""What the toy model reads before any reinforcement learning: worked solutions of both roles, and column drills."""
+"""The pre-training corpus of the toy model: worked solutions for both roles, and drills of single-column sums."""
 
 import random
 from collections.abc import Collection, Iterator, Sequence
@@ -11,14 +11,14 @@ from agon_verl.game.withhold import withhold_answer
 from examples.toy.problems import stream
 from examples.toy.traces import SlipRates, Solution, solve
 
-CHALLENGES = 0.5  # share of the solutions that answer a challenge
-NO_ATTEMPT = 0.03  # share of the challenges whose opponent wrote no summary
-FACTS = 8  # to a drill
+CHALLENGES = 0.5  # share of the solutions that answer a challenge prompt
+NO_ATTEMPT = 0.03  # share of the challenge prompts without an attempt
+FACTS = 8  # per drill
 
 
 @dataclass(frozen=True)
 class Text:
-    """One solved prompt; without messages, a drill."""
+    """One solved prompt, or a drill, which has no messages."""
 
     messages: Sequence[dict[str, str]]
     completion: str
@@ -33,7 +33,7 @@ class Row:
 
 
 def solutions(rng: random.Random, count: int, rates: SlipRates, held_out: Collection) -> Iterator[Text]:
-    """Solved problems, none of them held out, half of them as drafts and half as challenges of such a draft."""
+    """Solved problems, none of them held out; half are drafts, half are challenges to such a draft."""
     problems = stream(rng, held_out)
     for _ in range(count):
         problem = next(problems)
@@ -46,7 +46,7 @@ def solutions(rng: random.Random, count: int, rates: SlipRates, held_out: Collec
 
 
 def drills(rng: random.Random, count: int) -> Iterator[Text]:
-    """Lines of single-column sums. Four times denser in facts than solutions, they save half of the training time."""
+    """Lines of single-column sums. They have four times as many sums per token, which halves the training time."""
     for _ in range(count):
         yield Text((), " ".join(_fact(rng) for _ in range(FACTS)))
 
@@ -60,7 +60,7 @@ def _fact(rng: random.Random) -> str:
 
 
 def encode(texts: Sequence[Text], tokenizer: PreTrainedTokenizerFast) -> list[Row]:
-    """A solution teaches its completion and where to stop; a drill teaches results, for its operands are noise."""
+    """The loss covers the completion of a solution and its end token, but only the results of a drill."""
     prompts = [
         tokenizer.apply_chat_template(text.messages, add_generation_prompt=True, tokenize=False)
         if text.messages

@@ -1,8 +1,8 @@
-"""The toy model: a Qwen3 of 0.4 million weights, pre-trained in about two minutes on two slow cores.
+"""The toy model: a Qwen3 with 0.4 million weights, pre-trained in about two minutes on two slow cores.
 
-What makes that enough, each found by trial: Qwen3's normalised queries and keys, and initial weights wide enough for
-so narrow a model, without which it never learns to copy a number from its prompt; small batches, since the number of
-updates counts; and drills, which teach the columns' sums.
+Each of these was needed in experiments. Without Qwen3's normalised queries and keys, and without a large enough
+initializer range, such a narrow model never learns to copy a number from its prompt. Small batches give more updates.
+Drills teach the sums of single columns.
 """
 
 import random
@@ -22,7 +22,7 @@ from examples.toy.traces import SlipRates
 
 @dataclass(frozen=True)
 class ToySettings:
-    """Everything that decides what is built."""
+    """Everything that determines the model and its data."""
 
     seed: int = 0
     held_out: int = 200
@@ -34,7 +34,7 @@ class ToySettings:
     lr: float = 4e-3
     hidden: int = 96
     layers: int = 3
-    heads: int = 3  # of 32 wide, the narrowest that vLLM's CPU attention takes
+    heads: int = 3  # 32 wide each, the smallest size that vLLM's CPU attention supports
     mlp: int = 256
 
 
@@ -59,7 +59,7 @@ def make_model(vocabulary: int, tokenizer: PreTrainedTokenizerFast, settings: To
 
 
 def pretrain(folder: Path, held_out: set[tuple[int, str, int]], settings: ToySettings) -> None:
-    """Train tokenizer and model from nothing and save both in `folder`, in Hugging Face's format."""
+    """Train tokenizer and model from scratch and save both in `folder`, in Hugging Face's format."""
     rng = random.Random(settings.seed)
     texts = list(solutions(rng, settings.solutions, settings.slips, held_out))
     tokenizer = train_tokenizer(part for t in texts[:3000] for part in (t.messages[-1]["content"], t.completion))
@@ -82,7 +82,7 @@ def pretrain(folder: Path, held_out: set[tuple[int, str, int]], settings: ToySet
 
 
 def _batches(rows: Sequence[Row], size: int, rng: random.Random) -> list[list[Row]]:
-    """Batches of rows of similar length, little of them padding, in an order that mixes lengths and kinds."""
+    """Batches of rows of similar length, so that there is little padding, in random order."""
     mixed = list(rows)
     rng.shuffle(mixed)
     batches = []
@@ -97,6 +97,6 @@ def _loss(model: Qwen3ForCausalLM, batch: Sequence[Row], pad: int) -> torch.Tens
     width = max(len(row.ids) for row in batch)
     ids = torch.tensor([row.ids + [pad] * (width - len(row.ids)) for row in batch])
     learn = torch.tensor([row.learn + [False] * (width - len(row.learn)) for row in batch])[:, 1:]
-    # Padding stands on the right, where a causal model never looks back from: no attention mask is needed.
+    # Padding is on the right, where a causal model does not attend to it: no attention mask is needed.
     hidden = model.model(ids, use_cache=False).last_hidden_state[:, :-1]
     return functional.cross_entropy(model.lm_head(hidden[learn]), ids[:, 1:][learn])

@@ -1,7 +1,7 @@
-"""Word problems with one sum each, their exact answers, and splits that share no sum.
+"""Word problems with one sum each, and their exact answers.
 
-Numbers have two or three digits, so that the only thing to get right is the working in columns: the carries of an
-addition and the borrows of a subtraction. The toy model is made unreliable exactly there (`traces.py`).
+Numbers have two or three digits, so the only difficulty is column arithmetic: the carries of an addition and the
+borrows of a subtraction. The toy model is made unreliable exactly there (`traces.py`).
 """
 
 import random
@@ -16,8 +16,8 @@ LOSSES = ("loses", "sells", "uses")
 
 
 @dataclass(frozen=True)
-class Problem:
-    """`a + b` or `a - b` in a story; `text` is what the model reads."""
+class WordProblem:
+    """`a + b` or `a - b` in words; `text` is the prompt."""
 
     a: int
     sign: str
@@ -26,7 +26,7 @@ class Problem:
 
     @property
     def key(self) -> tuple[int, str, int]:
-        """What makes two problems the same sum, whatever the story around it."""
+        """The sum, without the words around it."""
         return (self.a, self.sign, self.b)
 
     @property
@@ -35,12 +35,12 @@ class Problem:
 
 
 def has_trouble(a: int, sign: str, b: int) -> bool:
-    """Whether the ones column already needs a carry or a borrow."""
+    """Whether the ones column needs a carry or a borrow."""
     return a % 10 + b % 10 > 9 if sign == "+" else a % 10 < b % 10
 
 
-def draw(rng: random.Random) -> Problem:
-    """One random problem. Of those whose ones need no carry or borrow, most are thrown back: they teach nothing."""
+def draw(rng: random.Random) -> WordProblem:
+    """One random problem. Most of those whose ones column needs no carry or borrow are rejected as too easy."""
     while True:
         low, high = rng.choice(((11, 99), (101, 999)))
         a, b = rng.randint(low, high), rng.randint(low, high)
@@ -48,36 +48,36 @@ def draw(rng: random.Random) -> Problem:
         if sign == "-" and a - b < low:
             continue
         if has_trouble(a, sign, b) or rng.random() < 0.1:
-            return Problem(a, sign, b, story(rng, a, sign, b))
+            return WordProblem(a, sign, b, story(rng, a, sign, b))
 
 
 def story(rng: random.Random, a: int, sign: str, b: int) -> str:
-    """The sum in words, with a random name, thing and verb."""
+    """The sum as a word problem, with a random name, thing and verb."""
     name, things = rng.choice(NAMES), rng.choice(THINGS)
     change = f"{rng.choice(GAINS)} {b} more" if sign == "+" else f"{rng.choice(LOSSES)} {b}"
     return f"{name} has {a} {things} and {change}. How many {things} does {name} have now?"
 
 
-def stream(rng: random.Random, exclude: Collection[tuple[int, str, int]] = ()) -> Iterator[Problem]:
-    """Endless problems, none of them in `exclude`; a sum may come back with another story."""
+def stream(rng: random.Random, exclude: Collection[tuple[int, str, int]] = ()) -> Iterator[WordProblem]:
+    """Endless problems, none of them in `exclude`; a sum may come back in other words."""
     while True:
         problem = draw(rng)
         if problem.key not in exclude:
             yield problem
 
 
-def distinct(rng: random.Random, count: int, exclude: Collection[tuple[int, str, int]] = ()) -> list[Problem]:
+def distinct(rng: random.Random, count: int, exclude: Collection[tuple[int, str, int]] = ()) -> list[WordProblem]:
     """`count` problems with different sums, none of them in `exclude`."""
-    found: dict[tuple[int, str, int], Problem] = {}
+    by_sum: dict[tuple[int, str, int], WordProblem] = {}
     problems = stream(rng, exclude)
-    while len(found) < count:
+    while len(by_sum) < count:
         problem = next(problems)
-        found.setdefault(problem.key, problem)
-    return list(found.values())
+        by_sum.setdefault(problem.key, problem)
+    return list(by_sum.values())
 
 
-def row(problem: Problem, index: int, split: str) -> dict:
-    """A row of verl's parquet format."""
+def row(problem: WordProblem, index: int, split: str) -> dict:
+    """One row of a Parquet file for verl."""
     return {
         "data_source": DATA_SOURCE,
         "prompt": [{"role": "user", "content": problem.text}],

@@ -1,4 +1,4 @@
-"""The toy model's tokenizer: a byte-pair encoding trained on its corpus, one token a digit."""
+"""The toy model's tokenizer: a byte-pair encoding trained on its corpus, one token per digit."""
 
 from collections.abc import Iterable
 
@@ -6,10 +6,10 @@ from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, pre_token
 from transformers import PreTrainedTokenizerFast
 
 PAD, START, END = "<|pad|>", "<|im_start|>", "<|im_end|>"
-# Not special, so that decoding without special tokens, which is what rewards read, keeps them.
+# Not special tokens, so that they remain in completions decoded with skip_special_tokens=True.
 TAGS = ("<think>", "</think>", "<answer>", "</answer>", "<attempt>", "</attempt>")
-# A digit; a long stretch without one (the challenger's instructions, the same in every prompt, end up as one token
-# each); a bracketed marker; a word or a sign with the space behind it; white space.
+# A digit; a long text without digits (each sentence of the challenge prompt becomes one token); a bracketed marker; a
+# word or a sign with the space after it; white space.
 PIECES = r"\d|[^\d\n<>]{60,}|\[[a-z ]+\]|[A-Za-z']+ ?|[^\w\s] ?|\n+| "
 CHAT = (
     "{% for m in messages %}{{ '<|im_start|>' + m['role'] + '\n' + m['content'] + '<|im_end|>\n' }}{% endfor %}"
@@ -18,7 +18,7 @@ CHAT = (
 
 
 def train_tokenizer(texts: Iterable[str], vocab_size: int = 1024) -> PreTrainedTokenizerFast:
-    """A tokenizer in Hugging Face's form with a ChatML template. Merging stops early when every piece is one token."""
+    """A Hugging Face tokenizer with a ChatML template. Merging stops early when every piece is one token."""
     tokenizer = Tokenizer(models.BPE())
     split = pre_tokenizers.Split(Regex(PIECES), "isolated")
     in_bytes = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)

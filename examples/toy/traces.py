@@ -1,24 +1,24 @@
-"""Worked solutions, with slips.
+"""Worked solutions with slips.
 
-The toy model must know the right procedure and yet follow it unreliably: that is what reinforcement learning can
-repair. So about half of the corpus's carries and borrows are forgotten. There the wrong continuation is as likely as
-the right one, which no low temperature hides, and everything else is done right.
+The toy model should know the right procedure but follow it unreliably, which reinforcement learning can correct. So
+about half of the carries and borrows in the corpus are forgotten. There the wrong continuation is as likely as the
+right one, even at a low temperature. All other steps are correct.
 
-The challenger's solutions lean on the attempt they read: they slip more often where it slipped. Reading is thus worth
-something from the start, and trusting is what the game has to unlearn.
+The challenger's solutions follow the attempt in their prompt to some degree: they slip more often where it slipped.
+So reading the attempt helps from the start, and training has to reduce the trust in wrong attempts.
 """
 
 import random
 from dataclasses import dataclass
 
-from examples.toy.problems import Problem
+from examples.toy.problems import WordProblem
 
 COLUMNS = ("Ones", "tens", "hundreds")
 
 
 @dataclass(frozen=True)
 class SlipRates:
-    """How often a carry or borrow is forgotten: alone, after an attempt that kept it, after one that forgot it."""
+    """How often a carry or borrow is forgotten: without an attempt, after one that kept it, after one that did not."""
 
     alone: float = 0.5
     after_right: float = 0.35
@@ -39,11 +39,11 @@ class Solution:
         return f"<think>{self.working}</think>{self.summary}"
 
 
-def solve(problem: Problem, rng: random.Random, rates: SlipRates, attempt: Solution | None = None) -> Solution:
-    """Works the columns from the ones up. The summary names each column's result but not the answer they make.
+def solve(problem: WordProblem, rng: random.Random, rates: SlipRates, attempt: Solution | None = None) -> Solution:
+    """Works from the ones column up. The summary has the result of each column, and the answer in its tag only.
 
-    Without the rates' slips (all zero) this is schoolbook arithmetic. A slip is never noticed later, so any slip makes
-    the result wrong: nothing cancels it.
+    With all rates at zero this is correct column arithmetic. A slip is never corrected later, so any slip makes the
+    result wrong.
     """
     digits_a, digits_b = _digits(problem.a), _digits(problem.b)
     lines, columns, slips, noted = [f"{problem.a}{problem.sign}{problem.b}:"], [], set(), False

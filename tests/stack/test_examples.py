@@ -1,4 +1,4 @@
-"""The examples' pure parts: problems, worked solutions, tokenizer, metrics, table, curves, failure messages."""
+"""The examples without a training run: problems, solutions, tokenizer, metrics, table, report, failure messages."""
 
 import json
 import random
@@ -8,6 +8,7 @@ import sys
 import time
 from pathlib import Path
 
+import pandas as pd
 import pytest
 
 from agon_verl.game.prompts import challenge_messages
@@ -15,7 +16,6 @@ from agon_verl.game.transcript import read
 from agon_verl.game.withhold import WITHHELD, withhold_answer
 from agon_verl.report.read import read_metrics
 from examples import quickstart, runner, smollm2
-from examples.report import plot, table, wilson
 from examples.toy.build import split
 from examples.toy.corpus import drills, encode, solutions
 from examples.toy.model import ToySettings
@@ -29,7 +29,7 @@ SOURCE = "toy/arithmetic"
 
 
 def answer_from_story(text: str) -> int:
-    """The answer worked out from the words alone, by a rule of its own."""
+    """The answer computed from the words alone, independently of the generator."""
     match = re.fullmatch(r"(\w+) has (\d+) (\w+) and (\w+) (\d+)( more)?\. How many \3 does \1 have now\?", text)
     assert match is not None, text
     start, verb, change = int(match[2]), match[4], int(match[5])
@@ -61,7 +61,7 @@ def test_working_without_slips_is_right_and_any_slip_makes_it_wrong() -> None:
         assert (sloppy.result == problem.answer) == (not sloppy.slips)
 
 
-def test_working_reads_like_a_pupils() -> None:
+def test_working_is_written_out_column_by_column() -> None:
     problem = next(p for p in distinct(random.Random(0), 5000) if p.sign == "+" and p.a == 48)
     assert problem.b == 34, "pick another seed"
     right, wrong = solve(problem, random.Random(0), NO_SLIPS), solve(problem, random.Random(0), ALL_SLIPS)
@@ -116,7 +116,7 @@ def test_drills_teach_their_results_alone(corpus: list) -> None:
 
 
 def write_metrics(path: Path, steps: int, *, cut_off: bool = False) -> Path:
-    """As verl's file logger writes them: a validation, steps, a validation with the last step."""
+    """As verl's file logger writes them: a validation, steps, and a validation at the last step."""
     ways = ("A_to_B", "B_to_A", "A_alone", "B_alone")
 
     def held_out(share: float) -> dict[str, float]:
@@ -143,36 +143,44 @@ def test_metrics_are_read_by_step(tmp_path: Path) -> None:
     assert metrics.held_out(SOURCE, "A_to_B") == ([0, 4], [0.45, 0.9])
 
 
-def test_a_line_still_being_written_waits(tmp_path: Path) -> None:
+def test_an_incomplete_last_line_is_ignored(tmp_path: Path) -> None:
     assert read_metrics(write_metrics(tmp_path / "metrics.jsonl", steps=4, cut_off=True)).last_step == 3
     assert read_metrics(tmp_path / "not-there.jsonl").by_step == {}
 
 
-def test_wilson_interval() -> None:
-    # By hand for 8 of 10: centre (0.8 + 3.8416/20) / 1.38416, half 1.96 sqrt(0.016 + 3.8416/400) / 1.38416.
-    assert wilson(0.8, 10) == pytest.approx((0.4902, 0.9433), abs=1e-4)
-    assert wilson(0.0, 10)[0] == 0.0 and wilson(1.0, 10)[1] == 1.0
-
-
 def test_table(tmp_path: Path) -> None:
-    lines = table(read_metrics(write_metrics(tmp_path / "m.jsonl", steps=4)), SOURCE, n=300).splitlines()
+    metrics = read_metrics(write_metrics(tmp_path / "m.jsonl", steps=4))
+    lines = runner.accuracy_table(metrics, SOURCE, problems=300).splitlines()
     assert "n = 300" in lines[0]
     assert lines[2].split() == "A drafts, B challenges 45.0 % [39, 51] 90.0 % [86, 93] +45.0".split()
     assert lines[5].startswith("B alone")
+    cut_off = read_metrics(write_metrics(tmp_path / "m.jsonl", steps=4, cut_off=True))
     with pytest.raises(ValueError, match="before and after"):
-        table(read_metrics(write_metrics(tmp_path / "m.jsonl", steps=4, cut_off=True)), SOURCE, n=300)
+        runner.accuracy_table(cut_off, SOURCE, problems=300)
 
 
-def test_curves_are_drawn(tmp_path: Path) -> None:
-    metrics = read_metrics(write_metrics(tmp_path / "m.jsonl", steps=12))
-    plot(metrics, SOURCE, 300, "A title", tmp_path / "curves.png")
-    assert (tmp_path / "curves.png").read_bytes().startswith(b"\x89PNG")
+def test_a_finished_run_prints_its_table_and_writes_its_report(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def build(folder: Path) -> None:
+        pd.DataFrame([{"problem": i} for i in range(300)]).to_parquet(folder / "test.parquet")
+
+    example = runner.Example("name", "A title", SOURCE, build, "built from this", [], steps=4)
+    run = tmp_path / f"run-{runner.digest(['built from this', 'trainer.total_training_steps=4'])}"
+    run.mkdir()
+    (run / "finished.json").write_text("{}")
+    write_metrics(run / "metrics.jsonl", steps=4)
+    example.run(tmp_path, rerun=False)
+    printed = capsys.readouterr().out
+    assert "A drafts, B challenges" in printed and str(run / "report.html") in printed
+    html = (run / "report.html").read_text()
+    assert "<h1>A title</h1>" in html and "Training accuracy" in html
 
 
-def test_same_settings_same_folder_and_others_another() -> None:
+def test_the_run_folder_depends_on_the_settings() -> None:
     one, same, other = quickstart.example(20, 0), quickstart.example(20, 0), quickstart.example(20, 1)
     assert one.overrides == same.overrides != other.overrides
-    assert one.built_from == same.built_from == other.built_from  # a seed of the run builds no new model
+    assert one.built_from == same.built_from == other.built_from  # another seed of the run uses the same model
 
 
 def test_an_interrupted_build_leaves_nothing(tmp_path: Path) -> None:
@@ -183,12 +191,12 @@ def test_an_interrupted_build_leaves_nothing(tmp_path: Path) -> None:
     with pytest.raises(KeyboardInterrupt):
         runner.build_once(tmp_path / "inputs", fails)
     assert list(tmp_path.iterdir()) == []
-    runner.build_once(tmp_path / "inputs", lambda folder: (folder / "whole").touch())
-    runner.build_once(tmp_path / "inputs", fails)  # is there: nothing is built
-    assert (tmp_path / "inputs" / "whole").exists()
+    runner.build_once(tmp_path / "inputs", lambda folder: (folder / "complete").touch())
+    runner.build_once(tmp_path / "inputs", fails)  # exists: nothing is built
+    assert (tmp_path / "inputs" / "complete").exists()
 
 
-def test_what_matters_in_a_failed_log() -> None:
+def test_errors_in_the_log_of_a_failed_run() -> None:
     log = (
         "\x1b[36m(TaskRunnerV1 pid=12)\x1b[0m loading\n"
         "Traceback (most recent call last):\n"
@@ -197,10 +205,10 @@ def test_what_matters_in_a_failed_log() -> None:
         "ValueError: a bad value\n"
     )
     assert (
-        runner.what_matters(log) == "  ValueError: a bad value\n  ray.exceptions.RayTaskError(ValueError): a bad value"
+        runner.error_lines(log) == "  ValueError: a bad value\n  ray.exceptions.RayTaskError(ValueError): a bad value"
     )
-    assert runner.what_matters("one\n\nKilled\n") == "  one\n  Killed"
-    assert runner.what_matters("agon-verl: data.train_files=x is not a file\n").endswith("is not a file")
+    assert runner.error_lines("one\n\nKilled\n") == "  one\n  Killed"
+    assert runner.error_lines("agon-verl: data.train_files=x is not a file\n").endswith("is not a file")
 
 
 def test_phases_of_start_up() -> None:
@@ -208,8 +216,8 @@ def test_phases_of_start_up() -> None:
     assert runner.phase("… Started a local Ray instance.\nTotal training steps: 20") == 2
 
 
-def test_failure_is_told_and_no_process_is_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """With a command in verl's place that starts a process of its own and fails."""
+def test_a_failure_is_reported_and_no_process_is_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The command is replaced by one that starts another process and fails."""
     script = tmp_path / "fake.py"
     script.write_text(
         "import subprocess, sys\n"
@@ -228,4 +236,4 @@ def test_failure_is_told_and_no_process_is_left(tmp_path: Path, monkeypatch: pyt
         if not child.exists() or (child / "stat").read_text().rpartition(") ")[2].startswith("Z"):
             return
         time.sleep(0.05)
-    pytest.fail("a process of the failed run is still there")
+    pytest.fail("a process of the failed run is still running")
