@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from itertools import count
 from typing import Any
 
-from agon_verl.cpu.platform import ONE_PROCESS, cpu_only, vllm_environment
 from agon_verl.inference.chat import Chat, Messages, StreamDecoder
 from agon_verl.inference.players import InferenceError, Players, Sampling
 from agon_verl.pair.exported import vllm_rank
@@ -39,6 +38,8 @@ class Engine(Chat):
 
     def __init__(self, players: Players, **options: Any) -> None:
         super().__init__(players)
+        from agon_verl.cpu.platform import ONE_PROCESS, cpu_only, vllm_environment
+
         on_cpu = cpu_only()
         os.environ.setdefault("VLLM_LOGGING_LEVEL", "ERROR")
         os.environ.setdefault("VLLM_NO_USAGE_STATS", "1")
