@@ -1,39 +1,37 @@
-"""The `agon:` section of a run's config, checked where it is read."""
+"""The `agon:` section of a run's config. The annotations and the tables below are all of its checks."""
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Annotated, Any, Literal
 
 from omegaconf import DictConfig, OmegaConf
 
 from agon_verl.errors import ConfigError
-from agon_verl.game.rewards import RIVALS, STACKS
-from agon_verl.game.roles import ADAPTERS, PLAYERS, ROTATIONS
+from agon_verl.game.rewards import Rival, Stack
+from agon_verl.game.roles import ADAPTERS, Players, Rotation, directions
+from agon_verl.game.transcript import REASONING_TAGS
 from agon_verl.game.withhold import DOMAINS
 from agon_verl.health.alarms import AlarmConfig
-
-SAMPLING = ("temperature", "top_p", "top_k", "max_tokens")
-OPPONENTS = ("snapshot", "base")
-READS = ("summary", "nothing")
-
+from agon_verl.settings import Rule, check_fields, load, one_of
 
 METHOD = ("rotation", "players", "reads", "rival", "reward", "tiebreak_weight")  # what a method of the paper sets
+
+SamplingName = Literal["temperature", "top_p", "top_k", "max_tokens"]
+Adapter = Annotated[str, one_of(ADAPTERS)]
+Weight = Annotated[float, Rule(lambda value: value >= 0, "must not be negative")]
+Share = Annotated[float, Rule(lambda value: 0 <= value < 1, "must be a share in [0, 1)")]
 
 
 @dataclass(frozen=True)
 class Opponent:
     """Whose drafts challengers read for a share of the problems, in place of the live rival's."""
 
-    share: float = 0.0
-    source: str = "snapshot"
-    every: int = 10
+    share: Share = 0.0
+    source: Literal["snapshot", "base"] = "snapshot"
+    every: Annotated[int, Rule(lambda steps: steps >= 1, "must be at least 1 step")] = 10
 
     def __post_init__(self) -> None:
-        _one_of("agon.opponent.source", self.source, OPPONENTS)
-        if not 0 <= self.share < 1:
-            raise ConfigError(f"agon.opponent.share={self.share} must lie in [0, 1): the live rival has to learn too")
-        if self.every < 1:
-            raise ConfigError(f"agon.opponent.every={self.every} must be at least 1 step")
+        check_fields(self, "agon.opponent")
 
     @property
     def snapshots(self) -> bool:
@@ -42,67 +40,35 @@ class Opponent:
 
 @dataclass(frozen=True)
 class AgonConfig:
-    """The game's settings; the recipes say what each one does."""
+    """The game's settings; `recipes/recipe/agon.yaml` explains each one."""
 
-    rotation: str = "alternate"
-    players: str = "pair"
-    reads: str = "summary"
-    rival: str = "own"
-    reward: str = "adv"
-    format_weight: float = 0.5
-    tiebreak_weight: float = 0.0
-    domain: str = "math"
-    reasoning_tags: tuple[str, str] = ("<think>", "</think>")
-    challenge_sampling: Mapping[str, float] = field(default_factory=dict)
-    min_summary_tokens: int = 32
-    init_noise: float = 0.01
+    rotation: Rotation = "alternate"
+    players: Players = "pair"
+    reads: Literal["summary", "nothing"] = "summary"
+    rival: Rival = "own"
+    reward: Stack = "adv"
+    format_weight: Weight = 0.5
+    tiebreak_weight: Weight = 0.0
+    domain: Annotated[str, one_of(DOMAINS)] = "math"
+    reasoning_tags: Annotated[tuple[str, str], Rule(all, "must be an opening and a closing tag")] = REASONING_TAGS
+    challenge_sampling: Mapping[SamplingName, float] = field(default_factory=dict)
+    min_summary_tokens: Annotated[int, Rule(lambda tokens: tokens >= 0, "must not be negative")] = 32
+    init_noise: Annotated[float, Rule(lambda std: std > 0, "must be above 0, or both adapters start equal")] = 0.01
     seed: int = 0
-    init: Mapping[str, str | None] = field(default_factory=lambda: dict.fromkeys(ADAPTERS))
-    lr: Mapping[str, float | None] = field(default_factory=lambda: dict.fromkeys(ADAPTERS))
-    frozen: Sequence[str] = ()
+    init: Mapping[Adapter, str | None] = field(default_factory=lambda: dict.fromkeys(ADAPTERS))
+    lr: Mapping[Adapter, float | None] = field(default_factory=lambda: dict.fromkeys(ADAPTERS))
+    frozen: Sequence[Adapter] = ()
     opponent: Opponent = field(default_factory=Opponent)
     alarms: AlarmConfig = field(default_factory=AlarmConfig)
     self_check: bool = True
-    reward_timeout: float = 90.0
-    max_failed: float = 0.1
+    reward_timeout: Annotated[float, Rule(lambda seconds: seconds > 0, "must be above 0 seconds")] = 90.0
+    max_failed: Share = 0.1
 
     def __post_init__(self) -> None:
-        _one_of("agon.rotation", self.rotation, ROTATIONS)
-        _one_of("agon.players", self.players, PLAYERS)
-        _one_of("agon.reads", self.reads, READS)
-        _one_of("agon.rival", self.rival, RIVALS)
-        _one_of("agon.reward", self.reward, STACKS)
-        _one_of("agon.domain", self.domain, DOMAINS)
-        if self.rival == "shared" and self.reads != "nothing":
-            raise ConfigError("agon.rival=shared is a hidden opponent's: set agon.reads=nothing")
-        if self.players == "one" and self.opponent.share > 0:
-            raise ConfigError(f"agon.opponent.share={self.opponent.share} needs a rival: set agon.players=pair")
-        if self.players == "one" and "A" in self.frozen:
-            raise ConfigError("agon.frozen holds A, the only player: nothing would be trained")
-        if self.players == "one" and "temperature" in self.challenge_sampling:
-            raise ConfigError(
-                "agon.challenge_sampling.temperature: one player's update has one temperature; leave it out"
-            )
-        for name in self.challenge_sampling:
-            _one_of("agon.challenge_sampling", name, SAMPLING)
-        for name in ("format_weight", "tiebreak_weight", "min_summary_tokens"):
-            if getattr(self, name) < 0:
-                raise ConfigError(f"agon.{name}={getattr(self, name)} must not be negative")
-        for name in ("init", "lr"):
-            for adapter in getattr(self, name):
-                _one_of(f"agon.{name}", adapter, ADAPTERS)
-        for adapter in self.frozen:
-            _one_of("agon.frozen", adapter, ADAPTERS)
-        if len(set(self.frozen)) == len(ADAPTERS):
-            raise ConfigError(f"agon.frozen={list(self.frozen)} leaves nothing to train: freeze one adapter at most")
-        if self.reward_timeout <= 0:
-            raise ConfigError(f"agon.reward_timeout={self.reward_timeout} must be above 0 seconds")
-        if not 0 <= self.max_failed < 1:
-            raise ConfigError(f"agon.max_failed={self.max_failed} must be a share of the pairs in [0, 1)")
-        if self.init_noise <= 0:
-            raise ConfigError(f"agon.init_noise={self.init_noise} must be above 0, or A and B start as one policy")
-        if len(self.reasoning_tags) != 2 or not all(self.reasoning_tags):
-            raise ConfigError(f"agon.reasoning_tags={list(self.reasoning_tags)} must name an opening and a closing tag")
+        check_fields(self, "agon")
+        for conflict, message in CONFLICTS:
+            if conflict(self):
+                raise ConfigError(message.format(self))
 
     @property
     def one_group(self) -> bool:
@@ -116,34 +82,33 @@ class AgonConfig:
 
     @classmethod
     def read(cls, config: DictConfig) -> "AgonConfig":
-        """From a whole run's config."""
+        """From the complete config of a run."""
         section = config.get("agon")
         if section is None:
             raise ConfigError("the config has no section agon: start from +recipe=agon or +recipe=agon_cpu")
-        values: dict[str, Any] = OmegaConf.to_container(section, resolve=True)  # type: ignore[assignment]
-        known = [f.name for f in fields(cls)]
-        for name in values:
-            _one_of("agon", name, known)
-        for name in ("reasoning_tags", "frozen"):
-            values[name] = tuple(values.get(name, getattr(cls, name)))
-        for name in values.get("opponent", {}):
-            _one_of("agon.opponent", name, [f.name for f in fields(Opponent)])
-        values["opponent"] = Opponent(**values.get("opponent", {}))
-        values["alarms"] = _alarms(values.get("alarms", {}))
-        return cls(**values)
+        return load(cls, "agon", OmegaConf.to_container(section, resolve=True))
 
 
-def _alarms(values: Any) -> AlarmConfig:
-    if not isinstance(values, dict):
-        raise ConfigError(f"agon.alarms={values} must be a section: patience, limits and stop")
-    for name in values:
-        _one_of("agon.alarms", name, [f.name for f in fields(AlarmConfig)])
-    try:
-        return AlarmConfig(**values)
-    except ValueError as error:
-        raise ConfigError(f"agon.alarms.{error}") from None
-
-
-def _one_of(name: str, value: Any, known: Any) -> None:
-    if value not in known:
-        raise ConfigError(f"{name}={value} is unknown: use one of {', '.join(known)}")
+_PLAYER = directions("one")[0].drafter
+CONFLICTS: tuple[tuple[Callable[[AgonConfig], bool], str], ...] = (
+    (
+        lambda game: game.rival == "shared" and game.reads != "nothing",
+        "agon.rival=shared is for a hidden opponent: set agon.reads=nothing",
+    ),
+    (
+        lambda game: game.players == "one" and game.opponent.share > 0,
+        "agon.opponent.share={0.opponent.share} needs a rival: set agon.players=pair",
+    ),
+    (
+        lambda game: game.players == "one" and _PLAYER in game.frozen,
+        f"agon.frozen contains {_PLAYER}, the only player: nothing would be trained",
+    ),
+    (
+        lambda game: game.players == "one" and "temperature" in game.challenge_sampling,
+        "agon.challenge_sampling.temperature cannot be set with agon.players=one, whose update has one temperature",
+    ),
+    (
+        lambda game: set(game.frozen) == set(ADAPTERS),
+        "agon.frozen contains every adapter: leave one to train",
+    ),
+)

@@ -14,9 +14,11 @@ differ in the competitive term alone. A verifier may give partial credit, c in [
 """
 
 from dataclasses import dataclass
+from typing import Literal, get_args
 
-STACKS = ("coop", "adv", "margin")
-RIVALS = ("own", "shared")
+Stack = Literal["coop", "adv", "margin"]
+Rival = Literal["own", "shared"]
+STACKS: tuple[str, ...] = get_args(Stack)
 
 
 @dataclass(frozen=True, slots=True)

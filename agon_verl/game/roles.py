@@ -4,11 +4,13 @@ The roles are a function of the step alone, so a resumed run needs no saved stat
 player, as in plain GRPO and in self-refinement, A is both.
 """
 
-from typing import NamedTuple
+from typing import Literal, NamedTuple, get_args
 
-ADAPTERS = ("A", "B")
-ROTATIONS = ("alternate", "fixed")
-PLAYERS = ("pair", "one")
+ADAPTERS = ("A", "B")  # the only place that names them
+Rotation = Literal["alternate", "fixed"]
+Players = Literal["pair", "one"]
+ROTATIONS: tuple[str, ...] = get_args(Rotation)
+PLAYERS: tuple[str, ...] = get_args(Players)
 
 
 class Roles(NamedTuple):
@@ -24,7 +26,7 @@ def roles(step: int, rotation: str = "alternate", players: str = "pair") -> Role
 
 
 def directions(players: str) -> tuple[Roles, Roles]:
-    """The casts of even and of odd steps."""
+    """The roles on even and on odd steps."""
     if players not in PLAYERS:
         raise ValueError(f"players {players!r} is unknown: use one of {', '.join(PLAYERS)}")
     a, b = ADAPTERS

@@ -1,13 +1,13 @@
-"""An average over steps that a resumed run continues exactly: it is two numbers.
+"""An average over steps that a resumed run continues exactly: its state is two numbers.
 
-The plain mean of the first values, then an exponential average: a new value weighs 1/count, but never less than
-`SMOOTHING`. So there is no start-up bias, and the first value weighs no more than the next ones.
+It is the plain mean of the first values, then an exponential average: a new value has the weight 1/count, but at least
+`SMOOTHING`. So there is no start-up bias, and the first value has no more weight than the next ones.
 """
 
 from dataclasses import dataclass
 
-# As steady as a mean of nine values, (2 - s) / s. A step has a few dozen pairs and swaps the roles: one value is noise
-# and the next one is another adapter's. A lasting change shows by two thirds after five values, 1 - (1 - s)^5.
+# As steady as a mean of nine values, (2 - s) / s. A step has a few dozen pairs and swaps the roles: one value is noise,
+# and the next one is the other adapter's. After five values a lasting change shows by two thirds, 1 - (1 - s)^5.
 SMOOTHING = 0.2
 
 

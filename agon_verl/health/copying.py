@@ -1,16 +1,16 @@
 """How much of a challenge repeats the attempt it was shown.
 
-The share of the challenge's n-grams of words, counted as often as they stand there, that occur anywhere in the attempt.
-n = 5: two solutions of one problem share shorter runs by chance ("the sum of the"), while in a copy a changed word
-breaks only five n-grams. So a copy in which every thirtieth word is changed still scores above 0.8.
+The share of the challenge's n-grams of words, counted with repetitions, that occur anywhere in the attempt. n = 5: two
+solutions of one problem share shorter n-grams by chance ("the sum of the"), while in a copy a changed word
+breaks only five n-grams. A copy in which every thirtieth word is changed still scores above 0.8.
 
-Give both texts as a rival would read them: what follows the reasoning, answer withheld. The reasoning is thousands of
-words of the challenger's own, in which a copied solution would drown. The marker of a withheld answer stands in both
-texts and counts in neither.
+Pass both texts as a rival would read them: what follows the reasoning, with the answer withheld. The reasoning has
+thousands of the challenger's own words, among which a copied solution would not show. The marker of a withheld answer
+is in both texts and is ignored.
 
-A word is what white space separates; a Chinese or Japanese character is a word of its own, since nothing separates
-those. A challenge of three or four words is compared whole. With fewer it is an answer rather than a solution and
-scores 0: those words are in most attempts.
+Words are separated by white space; each Chinese or Japanese character is a word, since nothing separates those. A
+challenge of three or four words is compared as a single n-gram. One with fewer words is an answer rather than a
+solution and scores 0: those words are in most attempts.
 """
 
 import re
@@ -30,14 +30,13 @@ def copied_share(shown: str | None, challenge: str) -> float:
     n = min(LONGEST, len(words))
     if not shown or n < SHORTEST:
         return 0.0
-    known = set(_runs(_words(shown), n))
-    runs = _runs(words, n)
-    return sum(run in known for run in runs) / len(runs)
+    attempt, own = set(_ngrams(_words(shown), n)), _ngrams(words, n)
+    return sum(ngram in attempt for ngram in own) / len(own)
 
 
 def _words(text: str) -> list[str]:
     return _WORD.findall(text.replace(WITHHELD, " "))
 
 
-def _runs(words: list[str], n: int) -> list[tuple[str, ...]]:
+def _ngrams(words: list[str], n: int) -> list[tuple[str, ...]]:
     return list(zip(*(words[start:] for start in range(n)), strict=False))

@@ -1,17 +1,17 @@
-"""Whether the two adapters still are two: how far they fail together, repeat each other, and drift from their start.
+"""Whether the adapters still behave differently: how often they fail together and repeat each other, and their trends.
 
-The paper reports accuracies. These are ours, because a pair can collapse into one policy while accuracy still rises:
-it shows first in errors that coincide (`error_correlation`), in wrong answers and wrong solutions that are taken over
-(`wrong_answer_kept`, `copy_of_wrong`) and in `health/distance`, the gap between the adapters' weights, which is
-computed where the weights are.
+The paper reports accuracies. These metrics are ours, because a pair can collapse into one policy while accuracy still
+rises: this shows first in errors that coincide (`error_correlation`), in wrong answers and wrong solutions that are
+repeated (`wrong_answer_kept`, `copy_of_wrong`) and in `health/distance`, the distance between the adapters' weights,
+which the training processes compute.
 
-As in `statistics`, right means c = 1 and a conditional without a case is left out. Guests' drafts count wherever the
-challenger is judged, and not in the drafter's dead groups.
+As in `pair_statistics`, right means c = 1, and a conditional metric without a case is left out. Drafts of guests count
+in the challenger's metrics, but not in the drafter's dead groups.
 
     error_correlation = (P(both wrong) - e_a e_b) / (min(e_a, e_b) - e_a e_b)
 
-is 0 for independent errors and 1 where one is wrong wherever the other is. It has no value when either is always
-right or always wrong. Problems differ in difficulty, which alone makes it positive. Below 0 it is not bounded by -1
+is 0 for independent errors and 1 if one is wrong wherever the other is. It is undefined if either is always right or
+always wrong. Problems differ in difficulty, which alone makes it positive. Below 0 it is not bounded by -1
 (error rates of 0.9 and 0.1 reach -9); scaled this way its mean over steps stays 0 for independent errors.
 """
 
@@ -20,19 +20,18 @@ from dataclasses import asdict, dataclass
 from math import isfinite, nan
 from typing import Any
 
-from agon_verl.game.roles import ADAPTERS
 from agon_verl.health.averages import Average
-from agon_verl.health.pair_statistics import Pair, dead_groups, known, mean, right
+from agon_verl.health.pair_statistics import Pair, dead_groups, drop_none, mean, right
 
-COPIED = 0.8  # a copied share that makes a challenge a copy: at most every thirtieth word is changed (`copying`)
-# Values that a trend starts from: two steps of each role for an entropy, four drafts for a length. Few, since the
-# start is what collapse is measured against. `Average` is a plain mean for that long.
+COPIED = 0.8  # copied share from which a challenge is a copy: at most every thirtieth word is changed (`copying`)
+# Values that make up the start of a trend: two steps of each role for an entropy, four drafts for a length. Few, since
+# collapse is measured against the start. `Average` is a plain mean for that long.
 FIRST = 4
 _NO_ROOM = 1e-9
 
 
 def health_metrics(pairs: Sequence[Pair]) -> dict[str, float]:
-    """One step's pairs. `copy_of_wrong` is what to watch: repeating a right draft is how a right solution can look."""
+    """Metrics of one step's pairs. `copy_of_wrong` matters most: two right solutions may well be equal."""
     if not pairs:
         return {}
     wrong = [p for p in pairs if not right(p.draft)]
@@ -48,13 +47,15 @@ def health_metrics(pairs: Sequence[Pair]) -> dict[str, float]:
         "leak": mean([p.leaked for p in pairs]),
         "dead_groups": dead_groups(pairs),
     }
-    return {f"health/{name}": value for name, value in known(metrics).items()}
+    return {f"health/{name}": value for name, value in drop_none(metrics).items()}
 
 
 def validation_health(a_right: Sequence[bool | float], b_right: Sequence[bool | float]) -> dict[str, float]:
-    """Each adapter alone on the same problems in the same order; one c a problem."""
+    """Each adapter alone on the same problems in the same order; one c per problem."""
     if len(a_right) != len(b_right):
-        raise ValueError(f"{len(a_right)} verdicts on A and {len(b_right)} on B: give one a problem, in one order")
+        raise ValueError(
+            f"the adapters have {len(a_right)} and {len(b_right)} verdicts: pass one per problem, in one order"
+        )
     if not a_right:
         return {}
     a_wrong, b_wrong = [c < 1.0 for c in a_right], [c < 1.0 for c in b_right]
@@ -63,17 +64,17 @@ def validation_health(a_right: Sequence[bool | float], b_right: Sequence[bool | 
         "agreement": mean([a == b for a, b in zip(a_wrong, b_wrong, strict=True)]),
         "strength_gap": (sum(a_right) - sum(b_right)) / len(a_right),
     }
-    return {f"health/val/{name}": value for name, value in known(metrics).items()}
+    return {f"health/val/{name}": value for name, value in drop_none(metrics).items()}
 
 
 def cascade_health(draft_right: Sequence[float], final_right: Sequence[float]) -> dict[str, float]:
-    """Conversion and damage of one direction's cascades; what has no case is left out."""
+    """Conversion and damage of one direction's cascades; a metric without a case is left out."""
     stages = [(draft >= 1.0, final >= 1.0) for draft, final in zip(draft_right, final_right, strict=True)]
     metrics = {
         "conversion": mean([final for draft, final in stages if not draft]),
         "damage": mean([not final for draft, final in stages if draft]),
     }
-    return known(metrics)
+    return drop_none(metrics)
 
 
 def _errors(a_wrong: Sequence[bool], b_wrong: Sequence[bool]) -> dict[str, float | None]:
@@ -94,7 +95,7 @@ def _same(pairs: Sequence[Pair]) -> float | None:
 
 @dataclass(frozen=True, slots=True)
 class Series:
-    """One metric over the steps that had it: its average now, and over the first few."""
+    """One metric over the steps that had it: its current average, and that of the first few."""
 
     average: Average = Average()
     first: float = 0.0
@@ -105,48 +106,50 @@ class Series:
 
     @property
     def trend(self) -> float | None:
-        """Now relative to the start; none before there is a start, or where it was 0."""
+        """The current average over that of the start; None before the start is complete, or if it was 0."""
         return self.average.value / self.first if self.average.count >= FIRST and self.first > 0 else None
 
 
 class Trends:
-    """What can be seen only over steps. A metric is reported on the steps that bring news of it.
+    """Metrics over several steps, for the two adapters of a pair. A trend is reported on the steps that change it.
 
-    An adapter's length is that of its drafts. Challenges are kept apart, as they change with what the rival shows, and
-    shorter ones may be a gain; they stand in only for an adapter that never drafts. Its entropy is of whichever role it
-    plays. A value that is not finite is passed over.
+    An adapter's length is that of its drafts. Challenges are followed separately, because they depend on what the rival
+    shows and shorter ones may be a gain; they are used only for an adapter that never drafts. Its entropy is that of
+    whichever role it plays. A value that is not finite is skipped.
     """
 
-    def __init__(self, series: Mapping[str, Series] | None = None) -> None:
+    def __init__(self, adapters: tuple[str, str], series: Mapping[str, Series] | None = None) -> None:
+        self._adapters = adapters
         self._series = dict(series or {})
 
     def update(self, metrics: Mapping[str, float]) -> dict[str, float]:
-        """Take in what a step logged under `A/…` and `B/…`, and return the trends it moves."""
-        found: dict[str, float | None] = {}
-        for adapter in ADAPTERS:
-            self._take(f"{adapter}/challenge/length", metrics)
-            drafted = self._take(f"{adapter}/draft/length", metrics)
+        """Add what a step logged under each adapter's name, and return the trends that change."""
+        trends: dict[str, float | None] = {}
+        for adapter in self._adapters:
+            self._add(f"{adapter}/challenge/length", metrics)
+            drafted = self._add(f"{adapter}/draft/length", metrics)
             length = f"{adapter}/{'draft' if drafted else 'challenge'}/length"
-            self._take(f"{adapter}/draft/acc", metrics)
-            self._take(f"{adapter}/actor/entropy", metrics)
+            self._add(f"{adapter}/draft/acc", metrics)
+            self._add(f"{adapter}/actor/entropy", metrics)
             for trend, name in (("length", length), ("entropy", f"{adapter}/actor/entropy")):
                 if _has(metrics, name):
-                    found[f"health/{adapter}/{trend}_trend"] = self._series[name].trend
-        a, b = (f"{adapter}/draft/acc" for adapter in ADAPTERS)
+                    trends[f"health/{adapter}/{trend}_trend"] = self._series[name].trend
+        a, b = (f"{adapter}/draft/acc" for adapter in self._adapters)
         if a in self._series and b in self._series and (_has(metrics, a) or _has(metrics, b)):
-            found["health/strength_gap"] = self._series[a].average.value - self._series[b].average.value
-        return known(found)
+            trends["health/strength_gap"] = self._series[a].average.value - self._series[b].average.value
+        return drop_none(trends)
 
     def state(self) -> dict[str, Any]:
-        """Plain values for a checkpoint: `from_state` continues as if nothing had happened."""
+        """Plain values for a checkpoint, from which `from_state` continues exactly."""
         return {name: asdict(series) for name, series in self._series.items()}
 
     @classmethod
-    def from_state(cls, state: Mapping[str, Any]) -> "Trends":
-        return cls({name: Series(Average(**saved["average"]), saved["first"]) for name, saved in state.items()})
+    def from_state(cls, adapters: tuple[str, str], state: Mapping[str, Any]) -> "Trends":
+        series = {name: Series(Average(**saved["average"]), saved["first"]) for name, saved in state.items()}
+        return cls(adapters, series)
 
-    def _take(self, name: str, metrics: Mapping[str, float]) -> bool:
-        """Whether the metric has been seen by now."""
+    def _add(self, name: str, metrics: Mapping[str, float]) -> bool:
+        """Whether the metric has had a value by now."""
         if _has(metrics, name):
             self._series[name] = self._series.get(name, Series()).add(float(metrics[name]))
         return name in self._series

@@ -8,7 +8,7 @@ from math import ceil
 from matplotlib.axes import Axes
 from matplotlib.ticker import EngFormatter, MaxNLocator, PercentFormatter
 
-from agon_verl.health.watches import WATCHES
+from agon_verl.health.rules import RULES
 from agon_verl.report.picture import GREEN, INK, RED, A, B, Look, Picture, picture, plain
 from agon_verl.report.read import Curve, mean_of
 
@@ -66,7 +66,7 @@ def over_training(
             ax.yaxis.set_major_formatter(PercentFormatter(1.0))
         _steps(ax, unit)
 
-    means = " ".join(watch.means for watch in WATCHES if watched in watch.metrics)
+    means = " ".join(rule.meaning for rule in RULES if rule.covers(watched))
     return picture(name, title, draw, 2.6, f"Beyond the limit: {means}" if means else "")
 
 
@@ -78,10 +78,10 @@ def _steps(ax: Axes, unit: str) -> None:
 
 def _limits(metric: str) -> list[tuple[float, str]]:
     found = []
-    for watch in [w for w in WATCHES if metric in w.metrics and w.limit is not None]:
-        limit = watch.limit or 0.0
-        further = watch.side not in ("above", "below")
-        found += [(limit, "above"), (-limit, "below")] if further else [(limit, watch.side)]
+    for rule in [r for r in RULES if r.covers(metric) and r.limit is not None]:
+        limit = rule.limit or 0.0
+        further = rule.side not in ("above", "below")
+        found += [(limit, "above"), (-limit, "below")] if further else [(limit, rule.side)]
     return found
 
 

@@ -1,13 +1,14 @@
-"""What is wrong with a run, said in one sentence before Ray starts or a device is touched.
+"""Errors in a run's config, data or folders are reported in one sentence before Ray starts or a device is used.
 
-The recipes hang `Preflight` into Hydra as a callback, so it runs in the command's own process. The trainer checks the
-settings once more, for those who start verl another way.
+The recipes register `Preflight` as a Hydra callback, so it runs in the command's own process. The trainer checks the
+settings again, for runs that are started in another way.
 """
 
 import fcntl
 import json
+import operator
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import islice
 from pathlib import Path
 from typing import IO, Any
@@ -18,6 +19,7 @@ from omegaconf import DictConfig, ListConfig, OmegaConf
 from agon_verl.config import AgonConfig
 from agon_verl.errors import CheckpointError, ConfigError
 from agon_verl.game.prompts import challenge_messages
+from agon_verl.game.roles import ADAPTERS
 from agon_verl.pair.base import hash_of_base
 from agon_verl.pair.checkpoint import ADAPTER_FILE, check_fit, foreign, to_resume
 
@@ -27,8 +29,33 @@ KEEPS_TAGS = "TagKeepingRewardManager"  # of agon_verl.rollout.decoding, which i
 LONGEST = 32  # how many of the longest problems are measured in tokens
 
 
+_OFF = operator.not_
+_INITS = " and ".join(f"agon.init.{adapter}" for adapter in ADAPTERS)
+RULES: tuple[tuple[str, Callable[[Any], bool], str], ...] = (  # field, accepted values, the reason and the fix
+    ("actor_rollout_ref.rollout.n", lambda n: n >= 2, "a group needs at least 2 drafts to compare"),
+    ("actor_rollout_ref.rollout.name", lambda name: name == "vllm", "the pair is served by vllm only"),
+    ("actor_rollout_ref.rollout.load_format", lambda f: "dummy" not in f, "the base is never synced; use safetensors"),
+    ("actor_rollout_ref.rollout.agent.default_agent_loop", lambda loop: loop == "agon", "pairs need the loop agon"),
+    ("actor_rollout_ref.actor.strategy", lambda strategy: strategy == "fsdp2", "the pair trains with fsdp2 only"),
+    (
+        "actor_rollout_ref.model.lora_rank",
+        lambda rank: 1 <= rank <= MAX_LORA_RANK,
+        f"vLLM serves ranks from 1 to {MAX_LORA_RANK}; the paper uses 16",
+    ),
+    ("actor_rollout_ref.model.lora.merge", _OFF, "two adapters cannot be merged into one base; use false"),
+    ("actor_rollout_ref.model.lora_adapter_path", _OFF, f"each adapter has its own start; use {_INITS}"),
+    ("algorithm.filter_groups.enable", _OFF, "each stream drops its groups without variance already; use false"),
+    ("algorithm.adv_estimator", lambda name: name == "agon_draft", "each stream has its own; leave it at agon_draft"),
+    ("critic.enable", _OFF, "the game has no critic; use null"),
+    ("distillation.enabled", _OFF, "a pair has no teacher; use false"),
+    ("trainer.use_v1", bool, "the pair needs verl's V1 trainer; use true"),
+    ("trainer.default_hdfs_dir", _OFF, "a pair is saved to trainer.default_local_dir only; use null"),
+    ("trainer.del_local_ckpt_after_load", _OFF, "a checkpoint is only removed after a newer one; use false"),
+)
+
+
 class Preflight(Callback):
-    """Hydra turns exceptions of a callback into warnings, so whatever fails here leaves as SystemExit."""
+    """Hydra turns exceptions of a callback into warnings, so every failure is raised as SystemExit."""
 
     _lock: IO[str] | None = None
 
@@ -52,86 +79,18 @@ class Preflight(Callback):
 
 
 def check_settings(config: DictConfig) -> None:
-    """Everything that the config alone can tell."""
+    """All checks that need nothing but the config."""
     AgonConfig.read(config)
-    model, rollout, actor = (config.actor_rollout_ref[part] for part in ("model", "rollout", "actor"))
-    reward_model = config.reward.reward_model
-    rules: list[tuple[str, Any, bool, str]] = [
-        ("actor_rollout_ref.rollout.n", rollout.n, rollout.n >= 2, "a group needs at least 2 drafts to compare"),
-        (
-            "actor_rollout_ref.model.lora_rank",
-            model.lora_rank,
-            1 <= model.lora_rank <= MAX_LORA_RANK,
-            f"vLLM serves ranks from 1 to {MAX_LORA_RANK}; the paper's is 16",
-        ),
-        ("actor_rollout_ref.rollout.name", rollout.name, rollout.name == "vllm", "the pair is served by vllm alone"),
-        ("actor_rollout_ref.actor.strategy", actor.strategy, actor.strategy == "fsdp2", "the pair trains under fsdp2"),
-        (
-            "actor_rollout_ref.rollout.load_format",
-            rollout.load_format,
-            "dummy" not in rollout.load_format,
-            "the frozen base is never synced; use safetensors",
-        ),
-        (
-            "actor_rollout_ref.model.lora.merge",
-            model.lora.get("merge", False),
-            not model.lora.get("merge", False),
-            "two adapters cannot be merged into one base; use false",
-        ),
-        (
-            "actor_rollout_ref.rollout.agent.default_agent_loop",
-            rollout.agent.default_agent_loop,
-            rollout.agent.default_agent_loop == "agon",
-            "a session is a pair only in the loop `agon`",
-        ),
-        (
-            "algorithm.filter_groups.enable",
-            config.algorithm.filter_groups.enable,
-            not config.algorithm.filter_groups.enable,
-            "groups without variance are dropped already, each stream's own; use false",
-        ),
-        (
-            "algorithm.adv_estimator",
-            config.algorithm.adv_estimator,
-            config.algorithm.adv_estimator == "agon_draft",
-            "each stream has its own estimator; leave it at agon_draft",
-        ),
-        ("critic.enable", config.critic.enable, not config.critic.enable, "the game has no critic; use null"),
-        (
-            "distillation.enabled",
-            config.distillation.enabled,
-            not config.distillation.enabled,
-            "a pair has no teacher; use false",
-        ),
-        (
-            "actor_rollout_ref.model.lora_adapter_path",
-            model.lora_adapter_path,
-            model.lora_adapter_path is None,
-            "each adapter has a start of its own; use agon.init.A and agon.init.B",
-        ),
-        (
-            "trainer.del_local_ckpt_after_load",
-            config.trainer.del_local_ckpt_after_load,
-            not config.trainer.del_local_ckpt_after_load,
-            "a checkpoint is only removed once a newer one is complete; use false",
-        ),
-        ("trainer.use_v1", config.trainer.use_v1, config.trainer.use_v1, "the pair needs verl's V1 trainer; use true"),
-        (
-            "trainer.default_hdfs_dir",
-            config.trainer.default_hdfs_dir,
-            config.trainer.default_hdfs_dir is None,
-            "a pair is saved to trainer.default_local_dir alone; use null",
-        ),
-        (
-            "reward.reward_model.enable_resource_pool",
-            reward_model.enable_resource_pool,
-            not reward_model.enable or reward_model.enable_resource_pool,
-            "rewards are computed while pairs are generated, so a reward model needs a pool of its own; use true",
-        ),
-    ]
-    for name, value, good, why in rules:
-        if not good:
-            raise ConfigError(f"{name}={value}: {why}")
+    for field, accepts, reason in RULES:
+        value = OmegaConf.select(config, field)
+        if not accepts(value):
+            raise ConfigError(f"{field}={value}: {reason}")
+    rollout, reward_model = config.actor_rollout_ref.rollout, config.reward.reward_model
+    if reward_model.enable and not reward_model.enable_resource_pool:
+        raise ConfigError(
+            f"reward.reward_model.enable_resource_pool={reward_model.enable_resource_pool}: rewards are computed while "
+            "pairs are generated, so a reward model needs its own pool; use true"
+        )
     need = rollout.prompt_length + rollout.response_length
     if rollout.max_model_len is not None and rollout.max_model_len < need:
         raise ConfigError(
@@ -141,7 +100,7 @@ def check_settings(config: DictConfig) -> None:
 
 
 def check_files(config: DictConfig) -> None:
-    """The data, the tokenizer, and whether the one fits the other."""
+    """The data, the tokenizer, and whether prompts fit into data.max_prompt_length."""
     tokenizer = _tokenizer(config)
     for field in ("data.train_files", "data.val_files"):
         files = OmegaConf.select(config, field)
@@ -158,32 +117,32 @@ def check_files(config: DictConfig) -> None:
 
 
 def check_adapters(config: DictConfig) -> None:
-    """The adapters to start from, as far as their own config tells; the engine compares every tensor."""
+    """The adapters to start from, by their adapter_config.json; the engine compares every tensor later."""
     model = config.actor_rollout_ref.model
     for adapter, path in config.agon.init.items():
         if path is None:
             continue
         field, folder = f"agon.init.{adapter}={path}", Path(os.path.expanduser(path))
         if not (folder / ADAPTER_FILE).is_file():
-            raise ConfigError(f"{field} holds no {ADAPTER_FILE}: give a folder that PEFT saved an adapter to")
+            raise ConfigError(f"{field} contains no {ADAPTER_FILE}: use a folder to which PEFT saved an adapter")
         try:
-            found = json.loads((folder / "adapter_config.json").read_text())
+            saved = json.loads((folder / "adapter_config.json").read_text())
         except (OSError, ValueError) as error:
-            raise ConfigError(f"{field} has no adapter_config.json that can be read ({error})") from error
+            raise ConfigError(f"{field} has no readable adapter_config.json ({error})") from error
         wanted = {"peft_type": "LORA", "r": model.lora_rank, "lora_alpha": model.lora_alpha}
         plain = {"use_dora": False, "use_rslora": False, "bias": "none", "alpha_pattern": {}, "rank_pattern": {}}
         for name, value in {**wanted, **plain}.items():
-            if (found.get(name) or value) != value:
-                raise ConfigError(f"{field} has {name}={found.get(name)}, but the pair's adapters have {value}")
+            if (saved.get(name) or value) != value:
+                raise ConfigError(f"{field} has {name}={saved.get(name)}, but the pair's adapters have {value}")
 
 
 def check_checkpoint(config: DictConfig) -> None:
-    """The checkpoint that the run would go on from; where the base is not on this machine, the trainer checks it."""
+    """The checkpoint to resume from. If the base is not on this machine, the trainer checks it later."""
     settings = config.trainer
     if others := foreign(Path(settings.default_local_dir)):
         raise ConfigError(
-            f"trainer.default_local_dir={settings.default_local_dir} holds {others[0]}, which is no pair's checkpoint: "
-            "move it away, or give this run its own folder"
+            f"trainer.default_local_dir={settings.default_local_dir} contains {others[0]}, which is not a pair's "
+            "checkpoint: move it away, or use another folder"
         )
     folder = to_resume(settings.resume_mode, settings.default_local_dir, settings.resume_from_path)
     path = os.path.expanduser(config.actor_rollout_ref.model.path)
@@ -203,7 +162,7 @@ def _tokenizer(config: DictConfig) -> Any:
         )
     except (OSError, ValueError) as error:
         raise ConfigError(
-            f"actor_rollout_ref.model.path={path} holds no tokenizer that can be loaded: give a Hugging Face model's "
+            f"actor_rollout_ref.model.path={path} has no tokenizer that can be loaded: use a Hugging Face model's "
             f"folder or hub name ({str(error).splitlines()[0]})"
         ) from error
     if model.custom_chat_template is None and tokenizer.chat_template is None:
@@ -217,7 +176,7 @@ def _tokenizer(config: DictConfig) -> Any:
         if tokenizer.decode(ids, skip_special_tokens=True).strip() != tag:
             raise ConfigError(
                 f"agon.reasoning_tags has {tag}, which the tokenizer of {path} drops from decoded text, so reasoning "
-                f"would pass for the summary: set reward.reward_manager to {KEEPS_TAGS}, as +base=gemma4_e4b does"
+                f"would be taken for the summary: set reward.reward_manager to {KEEPS_TAGS}, as +base=gemma4_e4b does"
             )
     return tokenizer
 
@@ -227,13 +186,13 @@ def _prompts(field: str, path: str, config: DictConfig) -> list[list[dict[str, A
 
     local = Path(os.path.expanduser(path))
     if not local.is_file():
-        raise ConfigError(f"{field}={path} is not a file: give the path of a parquet or JSONL file")
+        raise ConfigError(f"{field}={path} is not a file: use the path of a parquet or JSONL file")
     try:
         table = pd.read_parquet(local) if local.suffix == ".parquet" else pd.read_json(local, lines=True)
     except (OSError, ValueError) as error:  # pyarrow's errors are among these
         raise ConfigError(f"{field}={path} cannot be read: prepare the data again ({error})") from error
     if table.empty:
-        raise ConfigError(f"{field}={path} holds no rows: prepare the data again")
+        raise ConfigError(f"{field}={path} has no rows: prepare the data again")
     key = config.data.prompt_key
     for column, what in ((key, "the chat messages"), ("data_source", "a name"), ("reward_model", "{ground_truth: …}")):
         if column not in table.columns:
@@ -241,20 +200,20 @@ def _prompts(field: str, path: str, config: DictConfig) -> list[list[dict[str, A
     if not all(isinstance(entry, dict) and "ground_truth" in entry for entry in table["reward_model"]):
         raise ConfigError(f"{field}={path} has rows whose reward_model lacks ground_truth: add the answer to each")
     if "agent_name" in table.columns:
-        raise ConfigError(f"{field}={path} has a column agent_name, which would replace the loop `agon`: drop it")
+        raise ConfigError(f"{field}={path} has a column agent_name, which would replace the loop `agon`: remove it")
     prompts: list[list[Any]] = [[text] if isinstance(text, str) else list(text) for text in table[key]]
     for number, messages in enumerate(prompts):
         last = messages[-1] if messages else None
         if not isinstance(last, dict) or last.get("role") != "user" or not isinstance(last.get("content"), str):
             raise ConfigError(
-                f"{field}={path} has in row {number} a {key} that does not end with a user's text: give each row a "
-                "list of chat messages whose last states the problem"
+                f"{field}={path} has in row {number} a {key} that does not end with a user's text: each row needs "
+                "a list of chat messages of which the last states the problem"
             )
     return prompts
 
 
 def _check_room(field: str, prompts: Sequence[list[dict[str, Any]]], tokenizer: Any, config: DictConfig) -> None:
-    """The challenger's prompt must hold the problem and a useful part of the opponent's summary."""
+    """The challenger's prompt must have room for the problem and a useful part of the opponent's summary."""
     limit, room = config.data.max_prompt_length, config.agon.min_summary_tokens
 
     def tokens(messages: list[dict[str, Any]]) -> int:
@@ -277,7 +236,7 @@ def _by_length(prompts: Sequence[list[dict[str, Any]]]) -> list[list[dict[str, A
 
 
 def lock_output(folder: str) -> IO[str]:
-    """Hold the output folder for as long as this process lives; the system frees it even after a kill."""
+    """Lock the output folder until this process ends; the system releases the lock even after a kill."""
     path = Path(folder)
     path.mkdir(parents=True, exist_ok=True)
     lock = (path / LOCK).open("w")
@@ -285,6 +244,6 @@ def lock_output(folder: str) -> IO[str]:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         raise ConfigError(
-            f"trainer.default_local_dir={folder} is in use by another run: wait for it, or give this one its own folder"
+            f"trainer.default_local_dir={folder} is in use by another run: wait for it, or use another folder"
         ) from None
     return lock

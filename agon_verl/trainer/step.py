@@ -42,7 +42,7 @@ from agon_verl.game.prompts import CHALLENGE
 from agon_verl.game.roles import ADAPTERS, Roles, directions, roles
 from agon_verl.health.alarms import Alarms
 from agon_verl.health.health import Trends, cascade_health, health_metrics, validation_health
-from agon_verl.health.pair_statistics import Pair, dead_groups, known, pair_metrics
+from agon_verl.health.pair_statistics import Pair, dead_groups, drop_none, pair_metrics
 from agon_verl.rollout.tags import TagKeeper
 from agon_verl.rollout.watchdog import Watchdog
 from agon_verl.rollout.wire import PROBLEM, pair_of, share_rival
@@ -101,7 +101,7 @@ class AgonTrainer(ResumableTrainer):
     def _build_replay_buffer(self) -> Any:
         check_settings(self.config)
         self.game = AgonConfig.read(self.config)
-        self.trends, self.alarms = Trends(), Alarms(self.game.alarms)
+        self.trends, self.alarms = Trends(ADAPTERS), Alarms(self.game.alarms)
         self._stopping: list[str] = []
         self._between_steps = False
         self.trainer_mode = "sync"  # verl compares the mode with this string where it means "on policy"
@@ -228,7 +228,7 @@ class AgonTrainer(ResumableTrainer):
         measured = pair_metrics(pairs)
         if self.game.reads == "nothing":
             alone = {name: value for name, value in measured.items() if not name.startswith("pair/")}
-            return {**alone, **known({"health/dead_groups": dead_groups(pairs, together=self.game.one_group)})}
+            return {**alone, **drop_none({"health/dead_groups": dead_groups(pairs, together=self.game.one_group)})}
         return {**measured, **health_metrics(pairs)}
 
     def _pair_records(self, batch: KVBatchMeta, keys: list[str]) -> list[dict[str, Any]]:
@@ -281,7 +281,7 @@ class AgonTrainer(ResumableTrainer):
 
     def carry(self, state: dict[str, Any]) -> None:
         super().carry(state)
-        self.trends = Trends.from_state(state["trends"])
+        self.trends = Trends.from_state(ADAPTERS, state["trends"])
         self.alarms = Alarms.from_state(self.game.alarms, state["alarms"])
 
     def _train_adapter(self, streams: Sequence[Stream], metrics: dict) -> KVBatchMeta:

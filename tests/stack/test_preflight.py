@@ -71,14 +71,14 @@ def test_good_input_passes(good: list[str]) -> None:
     ],
 )
 def test_refusals_name_the_field_the_value_and_the_fix(good: list[str], override: str, words: list[str]) -> None:
-    said = refusal(*good, override)
-    assert all(word in said for word in words), said
-    assert "\n" not in said
+    message = refusal(*good, override)
+    assert all(word in message for word in words), message
+    assert "\n" not in message
 
 
 def test_empty_data(good: list[str], tmp_path: Path) -> None:
     pd.read_parquet(good[2].split("=")[1])[:0].to_parquet(tmp_path / "empty.parquet")
-    assert "holds no rows" in refusal(*good, f"data.train_files={tmp_path / 'empty.parquet'}")
+    assert "has no rows" in refusal(*good, f"data.train_files={tmp_path / 'empty.parquet'}")
 
 
 @pytest.mark.parametrize("column", ["prompt", "data_source", "reward_model"])
@@ -106,8 +106,8 @@ def test_agent_column(good: list[str], tmp_path: Path) -> None:
 
 
 def test_reasoning_tags_that_decoding_drops(good: list[str]) -> None:
-    said = refusal(*good, "agon.reasoning_tags=['<|user|>','</think>']")
-    assert "<|user|>" in said and "reward.reward_manager" in said
+    message = refusal(*good, "agon.reasoning_tags=['<|user|>','</think>']")
+    assert "<|user|>" in message and "reward.reward_manager" in message
     kept = ("reward.reward_manager.source=importlib", "reward.reward_manager.name=TagKeepingRewardManager")
     check_files(composed(*good, "agon.reasoning_tags=['<|user|>','</think>']", *kept))
 

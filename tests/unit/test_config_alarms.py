@@ -28,9 +28,9 @@ def test_what_is_not_given_stays_at_its_default() -> None:
     [
         ({"patience": 0}, "agon.alarms.patience=0 must be"),
         ({"limits": {"damage": "high"}}, "agon.alarms.limits.damage=high must be a number"),
-        ({"stop": ["harm"]}, "agon.alarms.stop names harm, which is no alarm: use dead_groups"),
+        ({"stop": ["harm"]}, "agon.alarms.stop=harm is unknown: use one of dead_groups"),
         ({"limit": {}}, "agon.alarms=limit is unknown: use one of patience, limits, stop"),
-        (None, "agon.alarms=None must be a section"),
+        (None, "agon.alarms=None must be a section with patience, limits, stop"),
     ],
 )
 def test_refusals_name_the_field_the_value_and_the_fix(alarms: object, words: str) -> None:

@@ -6,10 +6,12 @@ from pathlib import Path
 
 import pytest
 
+from agon_verl.errors import ConfigError
+from agon_verl.game.roles import ADAPTERS
 from agon_verl.health.alarms import BEYOND, Alarm, AlarmConfig, Alarms
 from agon_verl.health.health import Trends, health_metrics
 from agon_verl.health.pair_statistics import Pair, pair_metrics
-from agon_verl.health.watches import NAMES, WATCHES
+from agon_verl.health.rules import NAMES, RULES
 from tests.unit.health.test_pair_statistics import pair
 
 # The quickstart's 20 steps, seed 0, in which accuracy rose from 35 % to 85 %: accuracies of drafts and challenges,
@@ -67,12 +69,12 @@ def quickstart() -> list[dict[str, float]]:
 
 
 def play(steps: Iterable[dict[str, float]], config: AlarmConfig | None = None) -> list[list[Alarm]]:
-    trends, alarms = Trends(), Alarms(config or AlarmConfig())
+    trends, alarms = Trends(ADAPTERS), Alarms(config or AlarmConfig())
     return [alarms.update({**step, **trends.update(step)}) for step in steps]
 
 
 def names(sounded: list[list[Alarm]]) -> list[str]:
-    return [alarm.watch.name for alarms in sounded for alarm in alarms]
+    return [alarm.rule.name for alarms in sounded for alarm in alarms]
 
 
 def game(*pairs: Pair, steps: int = 12) -> list[dict[str, float]]:
@@ -100,7 +102,7 @@ def test_the_quickstart_is_silent_with_a_margin():
         "length_explosion": 1.25,
         "failed": 0.01,
     }
-    assert limits.keys() == {watch.name for watch in WATCHES if watch.limit is not None}
+    assert limits.keys() == {rule.name for rule in RULES if rule.limit is not None}
     assert names(play(quickstart(), AlarmConfig(limits=limits))) == []
 
 
@@ -147,8 +149,8 @@ def test_each_alarm_sounds_once_on_what_causes_it_and_no_other_does(name):
 
 def test_every_alarm_has_its_case():
     assert {*CASES, "gradient_stuck"} == set(NAMES)  # which is below
-    assert len(set(NAMES)) == len(WATCHES)
-    assert {watch.side for watch in WATCHES} == set(BEYOND)
+    assert len(set(NAMES)) == len(RULES)
+    assert {rule.side for rule in RULES} == set(BEYOND)
 
 
 def test_a_healthy_game_is_silent():
@@ -212,7 +214,7 @@ def test_the_message_says_what_was_seen_what_it_means_and_what_to_try():
     assert alarm.message == (
         "alarm failed: pair/failed_share = 0.25 (averaged), above 0.05, for 5 updates in a row. "
         "Pairs are lost to errors, and those that remain may be the easy ones. "
-        "Try: Read what failed in the log: most often it is the reward function or what it calls."
+        "Try: Read the errors in the log: most often it is the reward function or what it calls."
     )
     (alarm,) = play([{"B/actor/grad_norm": inf}])[-1]
     assert alarm.message.startswith(
@@ -223,46 +225,46 @@ def test_the_message_says_what_was_seen_what_it_means_and_what_to_try():
 
 
 def test_every_meaning_and_remedy_is_a_sentence():
-    for watch in WATCHES:
-        for text in (watch.means, watch.remedy):
-            assert text[0].isupper() and text.endswith(".") and ". " not in text, watch.name
+    for rule in RULES:
+        for text in (rule.meaning, rule.remedy):
+            assert text[0].isupper() and text.endswith(".") and ". " not in text, rule.name
 
 
 def test_the_documentation_has_every_alarm_with_its_limit():
     rows = (Path(__file__).parents[3] / "docs" / "health.md").read_text().replace("−", "-").splitlines()
-    for watch in WATCHES:
-        (row,) = [row for row in rows if row.startswith(f"| `{watch.name}`")]
+    for rule in RULES:
+        (row,) = [row for row in rows if row.startswith(f"| `{rule.name}`")]
         limit = row.split("|")[2]
-        assert watch.side in limit if watch.limit is None else float(limit.strip(" ><beyond±")) == watch.limit, row
-        assert ("~" in row.split("|")[1]) == watch.averaged
+        assert rule.side in limit if rule.limit is None else float(limit.strip(" ><beyond±")) == rule.limit, row
+        assert ("~" in row.split("|")[1]) == rule.averaged
 
 
 def test_limits_of_ones_own():
     steps = [{"pair/damage": 0.6, "pair/failed_share": 0.5}] * 6
     config = AlarmConfig(patience=2, limits={"damage": 0.5, "failed": None}, stop=["damage"])
     (alarm,) = [a for alarms in play(steps, config) for a in alarms]
-    assert (alarm.watch.name, alarm.limit, alarm.updates, alarm.stop) == ("damage", 0.5, 2, True)
+    assert (alarm.rule.name, alarm.limit, alarm.updates, alarm.stop) == ("damage", 0.5, 2, True)
     assert names(play([{"A/actor/grad_norm": nan}], AlarmConfig(limits={"gradient": None}))) == []
 
 
 @pytest.mark.parametrize(
     ("wrong", "words"),
     [
-        ({"patience": 0}, "patience=0 must be a whole number of updates, at least 1"),
+        ({"patience": 0}, "patience=0 must be at least 1 update"),
         ({"patience": 2.5}, "patience=2.5 must be"),
         ({"patience": True}, "patience=True must be"),
-        ({"limits": {"harm": 1}}, "limits names harm, which is no alarm: use dead_groups, "),
-        ({"limits": {"damage": "high"}}, "limits.damage=high must be a number, or null"),
+        ({"limits": {"harm": 1}}, "limits=harm is unknown: use one of dead_groups, "),
+        ({"limits": {"damage": "high"}}, "limits.damage=high must be a number"),
         ({"limits": {"damage": nan}}, "limits.damage=nan must be a number"),
         ({"limits": {"gradient": 3}}, "limits.gradient=3: this alarm has no limit"),
-        ({"limits": [0.3]}, "limits=\\[0.3\\] must map alarms to limits"),
-        ({"stop": ["harm"]}, "stop names harm, which is no alarm"),
+        ({"limits": [0.3]}, "limits=\\[0.3\\] must be a mapping"),
+        ({"stop": ["harm"]}, "stop=harm is unknown: use one of dead_groups, "),
         ({"stop": "damage"}, "stop=damage must be a list"),
-        ({"stop": ["leak"], "limits": {"leak": None}}, "stop names leak, which limits switches off"),
+        ({"stop": ["leak"], "limits": {"leak": None}}, "stop has leak, which agon.alarms.limits turns off"),
     ],
 )
 def test_settings_are_refused_by_field_value_and_fix(wrong, words):
-    with pytest.raises(ValueError, match=f"^{words}"):
+    with pytest.raises(ConfigError, match=f"^agon.alarms.{words}"):
         AlarmConfig(**wrong)
 
 

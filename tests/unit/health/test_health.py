@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from agon_verl.game.roles import ADAPTERS
 from agon_verl.health.health import COPIED, Trends, cascade_health, health_metrics, validation_health
 from tests.unit.health.test_pair_statistics import PAIRS, pair
 
@@ -119,12 +120,12 @@ def test_validation_of_a_perfect_adapter_has_no_correlation():
 
 
 def test_validation_refuses_different_problems():
-    with pytest.raises(ValueError, match="3 verdicts on A and 2 on B"):
+    with pytest.raises(ValueError, match="3 and 2 verdicts"):
         validation_health([1, 1, 0], [1, 0])
 
 
 def test_a_trend_is_the_average_now_over_the_mean_of_the_first_four():
-    trends = Trends()
+    trends = Trends(ADAPTERS)
     seen = [trends.update({"A/actor/entropy": value}) for value in (0.4, 0.2, 0.4, 0.2, 0.3, 0.0)]
     # Mean of the first four 0.3; then the mean of five, 0.3; then 0.8 of that.
     assert seen[:3] == [{}, {}, {}]
@@ -133,7 +134,7 @@ def test_a_trend_is_the_average_now_over_the_mean_of_the_first_four():
 
 def test_steps_without_a_value_are_passed_over():
     """A stream without a live group logs no entropy; a broken one logs NaN."""
-    with_gaps, without = Trends(), Trends()
+    with_gaps, without = Trends(ADAPTERS), Trends(ADAPTERS)
     for value in (0.4, 0.4, 0.4, 0.4):
         with_gaps.update({"A/actor/entropy": value})
         without.update({"A/actor/entropy": value})
@@ -143,7 +144,7 @@ def test_steps_without_a_value_are_passed_over():
 
 
 def test_a_metric_that_starts_at_zero_has_no_trend():
-    trends = Trends()
+    trends = Trends(ADAPTERS)
     assert [trends.update({"B/actor/entropy": value}) for value in (0, 0, 0, 0, 1)] == [{}] * 5
 
 
@@ -154,7 +155,7 @@ def drafting(adapter: str, draft: float, challenge: float, acc: float = 0.5) -> 
 
 def test_an_adapters_length_is_that_of_its_drafts():
     """B's drafts double on its fifth; its challenges, eight times as long, leave no trace."""
-    trends, seen = Trends(), []
+    trends, seen = Trends(ADAPTERS), []
     for step in range(1, 11):
         length = 100 if step < 9 else 200
         seen.append(trends.update(drafting("B" if step % 2 else "A", length, 800)))
@@ -169,7 +170,7 @@ def test_an_adapters_length_is_that_of_its_drafts():
 
 
 def test_an_adapter_that_never_drafts_is_measured_by_its_challenges():
-    trends = Trends()
+    trends = Trends(ADAPTERS)
     for _ in range(4):
         trends.update(drafting("A", 100, 800))
     assert trends.update(drafting("A", 100, 400)) == {
@@ -179,7 +180,7 @@ def test_an_adapter_that_never_drafts_is_measured_by_its_challenges():
 
 
 def test_the_strength_gap_needs_drafts_of_both():
-    trends = Trends()
+    trends = Trends(ADAPTERS)
     assert trends.update(drafting("A", 100, 100, acc=0.8)) == {}
     assert trends.update(drafting("B", 100, 100, acc=0.2)) == {"health/strength_gap": pytest.approx(0.6)}
     assert trends.update(drafting("A", 100, 100, acc=0.4)) == {"health/strength_gap": pytest.approx(0.4)}
@@ -192,13 +193,13 @@ def test_a_resumed_run_goes_on_exactly():
         drafter = "B" if step % 2 else "A"
         steps.append(drafting(drafter, 100 + step**2, 50 - step, acc=1 / (step + 2)))
         steps[-1] |= {"A/actor/entropy": 1 / 3 / step} | ({"B/actor/entropy": 1 / 7 + step} if step % 3 else {})
-    whole = Trends()
+    whole = Trends(ADAPTERS)
     expected = [whole.update(step) for step in steps]
     for cut in range(len(steps)):
-        before = Trends()
+        before = Trends(ADAPTERS)
         for step in steps[:cut]:
             before.update(step)
-        after = Trends.from_state(json.loads(json.dumps(before.state())))
+        after = Trends.from_state(ADAPTERS, json.loads(json.dumps(before.state())))
         assert [after.update(step) for step in steps[cut:]] == expected[cut:]
         assert after.state() == whole.state()
 
