@@ -10,15 +10,17 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
-from agon_verl.errors import CheckpointError, ConfigError
-from agon_verl.evaluate import compare, results
+from agon_verl.errors import AgonError
+from agon_verl.evaluate import compare
 from agon_verl.evaluate.arguments import options
 from agon_verl.evaluate.judge import Judge
+from agon_verl.evaluate.markdown import percent, report
 from agon_verl.evaluate.play import MOA, Play, answers, missing, modes_of, overlong, plan
 from agon_verl.evaluate.problems import Problem, read
+from agon_verl.evaluate.results import RESULTS, Direction, Generated, Results, SetResults
 from agon_verl.evaluate.statistics import split
 from agon_verl.evaluate.store import Store
-from agon_verl.evaluate.table import report
+from agon_verl.evaluate.tally import set_results
 from agon_verl.files import write_atomically
 from agon_verl.inference.chat import Chat
 from agon_verl.inference.moa import REFINE
@@ -106,9 +108,9 @@ def evaluate(asked: argparse.Namespace) -> str:
         units = plan(jobs, asked.samples, players.names)
         if missing(units, store):
             asyncio.run(_play(players, judge, store, units, asked))
-        found = summarise(store, players, settings, modes, development, held_out, asked)
-    text = report(found)
-    write_atomically(asked.out / "results.json", json.dumps(found, indent=1) + "\n")
+        results = measure(store, players, settings, modes, development, held_out, asked)
+    text = report(results)
+    results.write(asked.out / RESULTS)
     write_atomically(asked.out / "results.md", text)
     return text
 
@@ -122,7 +124,7 @@ async def _play(players: Players, judge: Judge, store: Store, units: Any, asked:
         engine.close()
 
 
-def summarise(
+def measure(
     store: Store,
     players: Players,
     settings: dict[str, Any],
@@ -130,33 +132,30 @@ def summarise(
     development: Sequence[Problem],
     held_out: Sequence[Problem],
     asked: argparse.Namespace,
-) -> dict[str, Any]:
-    def of(problems: Sequence[Problem], of_modes: Sequence[str]) -> dict[str, Any]:
-        return results.set_results(store, [p.id for p in problems], of_modes, asked.samples, players.names)
+) -> Results:
+    def measured(problems: Sequence[Problem], modes: Sequence[str]) -> SetResults:
+        return set_results(store, [p.id for p in problems], modes, asked.samples, players.names)
 
-    sources = list(dict.fromkeys(p.source for p in held_out))
-    direction = {"chosen": players.direction, "why": "by the run's own validation" if players.direction else "no data"}
-    chosen_on = of(development, DIRECTIONS) if development else None
+    chosen_on = measured(development, DIRECTIONS) if development else None
     if chosen_on:
-        shares = ", ".join(f"{d} {100 * chosen_on['modes'][d]['pass@1']:.1f} %" for d in DIRECTIONS)
+        shares = ", ".join(f"{d} {percent(chosen_on.modes[d].pass_at_1)} %" for d in DIRECTIONS)
         why = f"on {len(development)} problems for development: {shares}"
-        direction = {"chosen": chosen_on["post_hoc"], "why": why}
+        direction = Direction(chosen_on.post_hoc, why)
+    else:
+        direction = Direction(players.direction, "by the run's own validation" if players.direction else "no data")
+    sources = dict.fromkeys(p.source for p in held_out)
     made = store.all()
-    return {
-        "target": asked.target,
-        "samples": asked.samples,
-        "settings": settings,
-        "versions": versions(),
-        "direction": direction,
-        "sets": {source: of([p for p in held_out if p.source == source], modes) for source in sources},
-        "development": chosen_on,
-        "ledger": {
-            "generations": len(made),
-            "generated": sum(g.tokens for g in made),
-            "prefilled": sum(g.prompt_tokens for g in made),
-        },
-        "left_out": sum(bool(g.error) for g in made),
-    }
+    return Results(
+        target=asked.target,
+        samples=asked.samples,
+        settings=settings,
+        versions=versions(),
+        direction=direction,
+        sets={source: measured([p for p in held_out if p.source == source], modes) for source in sources},
+        development=chosen_on,
+        ledger=Generated(len(made), sum(g.tokens for g in made), sum(g.prompt_tokens for g in made)),
+        left_out=sum(bool(g.error) for g in made),
+    )
 
 
 def main(given: Sequence[str] | None = None) -> int:
@@ -165,7 +164,7 @@ def main(given: Sequence[str] | None = None) -> int:
         if arguments[:1] == ["compare"] or arguments[:1] == ["average"]:
             return _side_by_side(arguments[0], arguments[1:])
         print(evaluate(options(arguments)))
-    except (InferenceError, CheckpointError, ConfigError) as error:
+    except AgonError as error:
         print(f"agon-verl: {error}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:

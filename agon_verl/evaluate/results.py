@@ -1,164 +1,217 @@
-"""What the generations say: a summary of each mode, tests between modes, and the direction of the cascade.
+"""`results.json`, everything that one evaluation measured, as typed records.
 
-A completion is right when c = 1, as in training's statistics: partial credit counts as wrong. An answer whose judge
-failed is in the ledger, for its tokens were generated, and in nothing else. The ledger counts what a mode would cost
-alone: a first stage that modes share is in each of them. Prefix caching is not subtracted.
+Keys in the file are the field names, with two exceptions: `pass_at_1` is written as `pass@1` and `pass_at_k` as
+`pass@k`. `samples` of a mode is written in place, not as an object of its own. A key is left out where a mode has no
+drafts (`draft`, `exchange`) or one sample per problem (`first_sample`, `pass@k`, `majority`).
 """
 
+import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass, fields, is_dataclass
+from pathlib import Path
 from typing import Any
 
-from agon_verl.evaluate import statistics
-from agon_verl.evaluate.play import MOA, answers
-from agon_verl.evaluate.store import Generation, Store
-from agon_verl.health.pair_statistics import mean
-from agon_verl.pair.direction import DIRECTIONS
+from agon_verl.errors import AgonError
+from agon_verl.evaluate.statistics import Interval
+from agon_verl.files import write_atomically
 
-Outcomes = dict[str, list[bool]]  # by problem, a value a sample
+RESULTS = "results.json"
+Outcomes = Mapping[str, Sequence[int]]  # by problem, 1 or 0 for each sample that was judged
+
+_KEYS = {"pass_at_1": "pass@1", "pass_at_k": "pass@k"}
+_OMITTED_IF_NONE = ("draft", "exchange", "samples")
+
+
+class ResultsError(AgonError, ValueError):
+    """A file is not the `results.json` of an evaluation; the message says why."""
 
 
 @dataclass(frozen=True)
-class Answer:
-    draft: Generation | None
-    final: Generation
-
-    @property
-    def right(self) -> bool | None:
-        return right(self.final)
+class Tokens:
+    generated: float
+    prefilled: float
 
 
-def right(generation: Generation | None) -> bool | None:
-    """`None` where nobody knows."""
-    return None if generation is None or generation.acc is None else generation.acc >= 1.0
+@dataclass(frozen=True)
+class Ledger:
+    """The tokens of each stage over all answers, and of all stages for one pass over one problem."""
+
+    draft: Tokens | None
+    final: Tokens
+    per_pass: Tokens
 
 
-def collect(store: Store, mode: str, problems: Sequence[str], samples: int, names: tuple[str, ...]) -> list[Answer]:
-    def known(key: Any) -> Generation:
-        if (found := store.get(key)) is None:
-            raise KeyError(f"{key} was not generated")
-        return found
+@dataclass(frozen=True)
+class FirstSample:
+    """The first sample of each problem, which has an exact interval."""
 
-    keys = [pair for p in problems for s in range(samples) for pair in answers(mode, p, s, names)]
-    return [Answer(known(draft) if draft else None, known(final)) for draft, final in keys]
+    pass_at_1: float | None
+    interval: Interval | None
 
 
-def outcomes(found: Sequence[Answer]) -> Outcomes:
-    by_problem: Outcomes = {}
-    for answer in found:
-        if answer.right is not None:
-            by_problem.setdefault(answer.final.problem, []).append(answer.right)
-    return by_problem
+@dataclass(frozen=True)
+class SampleResults:
+    """What several samples per problem add."""
+
+    first_sample: FirstSample
+    pass_at_k: Mapping[int, float | None]
+    majority: float | None
 
 
-def pass_at_1(by_problem: Mapping[str, Sequence[bool]]) -> float | None:
-    """The mean over problems of the share of right samples."""
-    return mean([sum(row) / len(row) for row in by_problem.values()])
+@dataclass(frozen=True)
+class Exchange:
+    """What the second stage made of right and of wrong drafts, and how long it is after either."""
+
+    right_drafts: int
+    wrong_drafts: int
+    converted: int
+    damaged: int
+    conversion: float | None
+    damage: float | None
+    length_given_right_draft: float | None
+    length_given_wrong_draft: float | None
 
 
-def summary(mode: str, found: Sequence[Answer], samples: int) -> dict[str, Any]:
-    by_problem = outcomes(found)
-    judged = [answer for answer in found if answer.right is not None]
-    told: dict[str, Any] = {
-        "problems": len(by_problem),
-        "answers": len(judged),
-        "left_out": len(found) - len(judged),
-        "pass@1": pass_at_1(by_problem),
-        "interval": asdict(statistics.interval(list(by_problem.values()))) if by_problem else None,
-        "length": mean([a.final.tokens for a in judged]),
-        "truncated": mean([a.final.finish == "length" for a in judged]),
-        "format": mean([a.final.format for a in judged if a.final.format is not None]),
-        "ledger": ledger(found, passes=len(found) // (2 if mode == MOA else 1)),
-    }
-    if samples > 1 and mode != MOA:  # both agents of a mixture read the same drafts: theirs are no independent samples
-        told.update(_of_samples(judged, by_problem, samples))
-    if any(answer.draft for answer in found):
-        told["exchange"] = exchange(judged)
-    return told
+@dataclass(frozen=True)
+class ModeResults:
+    """One mode on one data set. `left_out` counts answers that the judge failed on; they are only in the ledger."""
+
+    problems: int
+    answers: int
+    left_out: int
+    pass_at_1: float | None
+    interval: Interval | None
+    length: float | None
+    truncated: float | None
+    format: float | None
+    ledger: Ledger
+    samples: SampleResults | None
+    exchange: Exchange | None
 
 
-def _of_samples(judged: Sequence[Answer], by_problem: Outcomes, samples: int) -> dict[str, Any]:
-    first = [a.right for a in judged if a.final.sample == 0]
-    ks = [k for k in (2**i for i in range(1, samples.bit_length())) if k < samples] + [samples]
-    votes: dict[str, list[tuple[str, bool]]] = {}
-    for answer in judged:
-        votes.setdefault(answer.final.problem, []).append((answer.final.pred.strip(), bool(answer.right)))
-    return {
-        "first_sample": {
-            "pass@1": mean([bool(r) for r in first]),
-            "interval": asdict(statistics.clopper_pearson(sum(map(bool, first)), len(first))) if first else None,
-        },
-        "pass@k": {
-            k: mean([statistics.pass_at(k, sum(row), len(row)) for row in by_problem.values() if len(row) >= k])
-            for k in ks
-        },
-        "majority": mean([statistics.majority(row) for row in votes.values()]),
-    }
+@dataclass(frozen=True)
+class ModeTest:
+    """The paired test of one mode against another."""
+
+    first: str
+    second: str
+    problems: int
+    difference: float
+    interval: Interval | None
+    p: float
+    test: str
 
 
-def exchange(judged: Sequence[Answer]) -> dict[str, Any]:
-    """What the second stage makes of right and of wrong drafts, and how long it is after either."""
-    of = {r: [a for a in judged if right(a.draft) is r] for r in (True, False)}
-    converted = sum(bool(a.right) for a in of[False])
-    damaged = sum(not a.right for a in of[True])
-    return {
-        "right_drafts": len(of[True]),
-        "wrong_drafts": len(of[False]),
-        "converted": converted,
-        "damaged": damaged,
-        "conversion": converted / len(of[False]) if of[False] else None,
-        "damage": damaged / len(of[True]) if of[True] else None,
-        "length_given_right_draft": mean([a.final.tokens for a in of[True]]),
-        "length_given_wrong_draft": mean([a.final.tokens for a in of[False]]),
-    }
+@dataclass(frozen=True)
+class SetResults:
+    """One data set. `post_hoc` is the direction that was better on these very problems."""
+
+    problems: int
+    modes: Mapping[str, ModeResults]
+    tests: Sequence[ModeTest]
+    post_hoc: str | None
+    outcomes: Mapping[str, Outcomes]
 
 
-def ledger(found: Sequence[Answer], passes: int) -> dict[str, Any]:
-    """Tokens of each stage, and of one pass over one problem."""
-    stages = {"draft": [a.draft for a in found if a.draft], "final": [a.final for a in found]}
-    told: dict[str, Any] = {
-        stage: {"generated": sum(g.tokens for g in made), "prefilled": sum(g.prompt_tokens for g in made)}
-        for stage, made in stages.items()
-        if made
-    }
-    told["per_pass"] = {
-        kind: sum(stage[kind] for stage in told.values()) / passes if passes else None
-        for kind in ("generated", "prefilled")
-    }
-    return told
+@dataclass(frozen=True)
+class Direction:
+    """The direction of the cascade that was chosen without these problems, and the reason."""
+
+    chosen: str | None
+    why: str
 
 
-def between(by_mode: Mapping[str, Outcomes]) -> list[dict[str, Any]]:
-    """Each mode against each after it, on the problems that both have a verdict on."""
-    names = list(by_mode)
-    pairs = [(a, b) for i, a in enumerate(names) for b in names[i + 1 :]]
-    return [{"first": a, "second": b, **found} for a, b in pairs if (found := compared(by_mode[a], by_mode[b]))]
+@dataclass(frozen=True)
+class Generated:
+    """All generations of an evaluation, each counted once."""
+
+    generations: int
+    generated: int
+    prefilled: int
 
 
-def compared(first: Outcomes, second: Outcomes) -> dict[str, Any] | None:
-    shared = [problem for problem in first if problem in second]
-    if not shared:
-        return None
-    return asdict(statistics.paired([first[p] for p in shared], [second[p] for p in shared]))
+@dataclass(frozen=True)
+class Results:
+    target: str
+    samples: int
+    settings: Mapping[str, Any]  # as in settings.json
+    versions: Mapping[str, Any]
+    direction: Direction
+    sets: Mapping[str, SetResults]
+    development: SetResults | None
+    ledger: Generated
+    left_out: int
+
+    @classmethod
+    def read(cls, path: Path) -> "Results":
+        """`path` is the file, or the folder of the evaluation."""
+        path = path / RESULTS if path.is_dir() else path
+        try:
+            return cls.from_json(json.loads(path.read_text()))
+        except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+            reason = f"it has no {error}" if isinstance(error, KeyError) else str(error)
+            raise ResultsError(f"{path} is not a results.json of an evaluation: {reason}") from None
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> "Results":
+        return cls(
+            **{
+                **data,
+                "direction": Direction(**data["direction"]),
+                "sets": {source: _set_results(each) for source, each in data["sets"].items()},
+                "development": _set_results(data["development"]) if data["development"] else None,
+                "ledger": Generated(**data["ledger"]),
+            }
+        )
+
+    def write(self, path: Path) -> None:
+        write_atomically(path, json.dumps(to_json(self), indent=1) + "\n")
 
 
-def better(by_mode: Mapping[str, Outcomes]) -> str | None:
-    """The direction with the higher pass@1, the first of equals; `None` without both."""
-    found = {d: pass_at_1(by_mode[d]) for d in DIRECTIONS if by_mode.get(d)}
-    if len(found) < len(DIRECTIONS):
-        return None
-    return max(found, key=lambda d: found[d] or 0.0)
+def to_json(value: Any) -> Any:
+    """Records as objects with the keys of the file; other values as they are."""
+    if isinstance(value, Mapping):
+        return {str(key): to_json(each) for key, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [to_json(each) for each in value]
+    if not is_dataclass(value):
+        return value
+    data: dict[str, Any] = {}
+    for name in [field.name for field in fields(value)]:
+        each = to_json(getattr(value, name))
+        if isinstance(getattr(value, name), SampleResults):
+            data |= each
+        elif each is not None or name not in _OMITTED_IF_NONE:
+            data[_KEYS.get(name, name)] = each
+    return data
 
 
-def set_results(
-    store: Store, problems: Sequence[str], modes: Sequence[str], samples: int, names: tuple[str, ...]
-) -> dict[str, Any]:
-    found = {mode: collect(store, mode, problems, samples, names) for mode in modes}
-    by_mode = {mode: outcomes(given) for mode, given in found.items()}
-    return {
-        "problems": len(problems),
-        "modes": {mode: summary(mode, given, samples) for mode, given in found.items()},
-        "tests": between(by_mode),
-        "post_hoc": better(by_mode),
-        "outcomes": {m: {p: [int(r) for r in row] for p, row in rows.items()} for m, rows in by_mode.items()},
-    }
+def _set_results(data: Mapping[str, Any]) -> SetResults:
+    modes = {mode: _mode_results(dict(each)) for mode, each in data["modes"].items()}
+    tests = [ModeTest(**{**test, "interval": _interval(test["interval"])}) for test in data["tests"]]
+    return SetResults(**{**data, "modes": modes, "tests": tests})
+
+
+def _mode_results(data: dict[str, Any]) -> ModeResults:
+    samples = None
+    if "pass@k" in data:
+        first, pass_at_k = data.pop("first_sample"), data.pop("pass@k")
+        samples = SampleResults(
+            FirstSample(first["pass@1"], _interval(first["interval"])),
+            {int(k): share for k, share in pass_at_k.items()},
+            data.pop("majority"),
+        )
+    exchange = data.pop("exchange", None)
+    ledger = {stage: Tokens(**tokens) for stage, tokens in data.pop("ledger").items()}
+    return ModeResults(
+        pass_at_1=data.pop("pass@1"),
+        interval=_interval(data.pop("interval")),
+        ledger=Ledger(ledger.get("draft"), ledger["final"], ledger["per_pass"]),
+        samples=samples,
+        exchange=Exchange(**exchange) if exchange else None,
+        **data,
+    )
+
+
+def _interval(data: Mapping[str, Any] | None) -> Interval | None:
+    return Interval(**data) if data else None

@@ -6,7 +6,7 @@ Every interval is of 95 %, two-sided. Random draws are seeded, so that the same 
 import math
 import random
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -56,6 +56,15 @@ def _root(rising: Callable[[float], float]) -> float:
     return (low + high) / 2
 
 
+def mean(values: Sequence[float]) -> float | None:
+    return sum(values) / len(values) if values else None
+
+
+def pass_at_1(outcomes: Mapping[str, Sequence[int]]) -> float:
+    """The mean over problems of the share of right samples."""
+    return sum(sum(row) / len(row) for row in outcomes.values()) / len(outcomes)
+
+
 def pass_at(k: int, right: int, n: int) -> float:
     """The unbiased estimate, from n samples of a problem, that at least one of k is right: 1 - C(n-c, k) / C(n, k)."""
     if not 1 <= k <= n:
@@ -83,7 +92,7 @@ def bootstrap(means: Sequence[float], seed: int = 0) -> Interval:
     return Interval(float(low), float(high), f"bootstrap over {len(values)} problems")
 
 
-def interval(outcomes: Sequence[Sequence[bool]]) -> Interval:
+def interval(outcomes: Sequence[Sequence[int]]) -> Interval:
     """Of the mean over problems of the share of right samples; `outcomes` has a row a problem.
 
     One sample each: exact. Several: the bootstrap over problems, for the samples of a problem are not independent and
@@ -136,7 +145,7 @@ class Paired:
     test: str
 
 
-def paired(first: Sequence[Sequence[bool]], second: Sequence[Sequence[bool]]) -> Paired:
+def paired(first: Sequence[Sequence[int]], second: Sequence[Sequence[int]]) -> Paired:
     """A row a problem in both, the same ones in the same order."""
     rows = list(zip(first, second, strict=True))
     differences = [sum(a) / len(a) - sum(b) / len(b) for a, b in rows]

@@ -16,6 +16,9 @@ from pathlib import Path
 from typing import Any
 
 import recipes
+from agon_verl.errors import AgonError
+from agon_verl.evaluate.results import RESULTS, Results
+from agon_verl.evaluate.summary import sources
 from agon_verl.files import write_atomically
 from agon_verl.matrix.cells import BASE, MatrixError, Plan, Runner, evaluate, run_here, train
 from agon_verl.matrix.parity import parity, steps
@@ -115,15 +118,15 @@ def matrix(asked: argparse.Namespace, evaluation: list[str], overrides: list[str
 
 
 def summary(out: Path, methods: Sequence[str], seeds: Sequence[int], cells: dict[str, dict[str, str]]) -> str:
-    found: dict[str, list[dict[str, Any]]] = {}
+    found: dict[str, list[Results]] = {}
     for method in (BASE, *methods):
         folders = [out / BASE] if method == BASE else [out / method / f"seed_{seed}" for seed in seeds]
-        read = [folder / "eval" / "results.json" for folder in folders]
+        read = [folder / "eval" / RESULTS for folder in folders]
         usable = [file for file, folder in zip(read, folders, strict=True) if _counts(file, folder, out, cells)]
-        found[method] = [json.loads(file.read_text()) for file in usable]
+        found[method] = [Results.read(file) for file in usable]
     failed = {m: sum(cells[f"{m}/seed_{s}"]["state"] != "evaluated" for s in seeds) for m in methods}
-    sources = list(dict.fromkeys(source for given in found.values() for one in given for source in one["sets"]))
-    parts = [f"## {source}\n\n{main_table(found, failed, source)}" for source in sources]
+    every = sources([run for runs in found.values() for run in runs])
+    parts = [f"## {source}\n\n{main_table(found, failed, source)}" for source in every]
     unequal = {key: told["parity"] for key, told in cells.items() if told.get("parity", "ok") != "ok"}
     if unequal:
         parts.append("**Unequal budgets:** " + "; ".join(f"{key}: {why}" for key, why in unequal.items()))
@@ -147,7 +150,7 @@ def main(given: Sequence[str] | None = None) -> int:
 
             run = Jobs(asked.ray)
         print(matrix(asked, evaluation, overrides, run))
-    except MatrixError as error:
+    except AgonError as error:
         print(f"agon-verl: {error}", file=sys.stderr)
         return 1
     return 0

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from agon_verl.errors import AgonError
+from agon_verl.evaluate.results import RESULTS, Results, ResultsError
 
 UNTRAINED = "base"
 _HELD_OUT = re.compile(r"val-core/(?P<source>.+?)(?:/(?P<way>\w+_to_\w+|\w+_alone))?/acc/mean@\d+")
@@ -87,7 +88,7 @@ class Run:
     seed: int | None
     metrics: Metrics
     pairs: tuple[Path, ...]
-    results: Mapping[str, Any] | None
+    results: Results | None
     state: str
     error: str = ""
     parity: str = ""
@@ -101,7 +102,7 @@ class Method:
     runs: tuple[Run, ...]
 
     @property
-    def evaluations(self) -> list[Mapping[str, Any]]:
+    def evaluations(self) -> list[Results]:
         return [run.results for run in self.runs if run.results]
 
 
@@ -148,10 +149,7 @@ def _matrix(folder: Path, told: Mapping[str, Any], notes: list[str]) -> dict[str
 
 
 def _run(folder: Path, name: str, cell: Mapping[str, Any], notes: list[str]) -> Run:
-    results = next((r for sub in ("eval", ".") if (r := _json(folder / sub / "results.json", notes))), None)
-    if results is not None and not ("sets" in results and "direction" in results):
-        notes.append(f"{name}: its results.json is not an evaluation's, and is left out")
-        results = None
+    results = next((r for sub in ("eval", ".") if (r := _results(folder / sub / RESULTS, notes))), None)
     results = results if cell.get("state", "evaluated") == "evaluated" else None  # else of a cell as it was before
     metrics = read_metrics(folder / "metrics.jsonl")
     pairs = tuple(sorted((folder / "pairs").glob("*.jsonl"), key=_number))
@@ -168,6 +166,14 @@ def _run(folder: Path, name: str, cell: Mapping[str, Any], notes: list[str]) -> 
         str(cell.get("error") or ""),
         "" if parity == "ok" else parity,
     )
+
+
+def _results(path: Path, notes: list[str]) -> Results | None:
+    try:
+        return Results.read(path) if path.exists() else None
+    except ResultsError as error:
+        notes.append(f"{error}; it is left out")
+        return None
 
 
 def _json(path: Path, notes: list[str]) -> dict[str, Any] | None:

@@ -2,9 +2,9 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any
 
-from agon_verl.evaluate.table import number, percent
+from agon_verl.evaluate.markdown import number, percent
+from agon_verl.evaluate.results import Results
 from agon_verl.report import figures, table
 from agon_verl.report.picture import GREEN, GREY, A, B, Look, Picture, looks
 from agon_verl.report.read import UNTRAINED, Method, Run
@@ -63,10 +63,8 @@ def facts(methods: Sequence[Method]) -> list[str]:
     return [*lines[: 2 if failed else 1], *(f"Evaluated with {told}." for told in settings if told)]
 
 
-def _settings(told: Mapping[str, Any]) -> str:
-    sampling, samples = (told.get("settings") or {}).get("sampling") or {}, told.get("samples", 1)
-    if not sampling:
-        return ""
+def _settings(evaluation: Results) -> str:
+    sampling, samples = evaluation.settings["sampling"], evaluation.samples
     temperature = sampling["temperature"]
     decoding = f"temperature {temperature:g}, top-p {sampling['top_p']:g}" if temperature else "greedy decoding"
     of = f"{samples} sample{'s' if samples > 1 else ''} a problem"
@@ -110,10 +108,8 @@ def results(methods: Sequence[Method], found: Found) -> Section:
         notes += [_POST_HOC] if post_hoc else []
         notes += [_TESTS] if any(t.head == _TESTED for t in tables) else []
     if len(methods) == 1:
-        whys = [(run.name, run.results["direction"]) for run in runs if run.results]
-        notes += [
-            f"{name}: the direction was chosen {d['why']}." for name, d in whys if d.get("chosen") and d.get("why")
-        ]
+        whys = [(run.name, run.results.direction) for run in runs if run.results]
+        notes += [f"{name}: the direction was chosen {d.why}." for name, d in whys if d.chosen and d.why]
     notes += [f"{run.name} {run.state}: {run.error}" for run in runs if run.error]
     notes += [f"{run.name} did not keep the budget: {run.parity}" for run in runs if run.parity]
     caption = "Compare pass@1 by its interval, and read it beside the tokens that it took."

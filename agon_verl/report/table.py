@@ -9,14 +9,14 @@ Which way speaks for a method is fixed beforehand, by the matrix.
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from agon_verl.evaluate import statistics
-from agon_verl.evaluate.compare import CASCADE, POST_HOC
+from agon_verl.evaluate.results import Outcomes
+from agon_verl.evaluate.summary import CASCADE, EITHER, POST_HOC, Summary, paired, summarise, ways
+from agon_verl.evaluate.summary import sources as sources_of
 from agon_verl.matrix import rows as matrix
 from agon_verl.report.read import UNTRAINED, Method
 
-EITHER = "A or B alone, mean"
 MODES = {
     "A_to_B": "A → B",
     "B_to_A": "B → A",
@@ -37,7 +37,7 @@ class Answers:
     method: str
     way: str
     played: str
-    rows: Mapping[str, Sequence[int]]
+    rows: Outcomes
     spread: statistics.Spread
     seeds: Sequence[float]
     interval: statistics.Interval
@@ -51,55 +51,38 @@ class Answers:
 
 
 def sources(methods: Sequence[Method]) -> list[str]:
-    return list(dict.fromkeys(source for m in methods for results in m.evaluations for source in results["sets"]))
+    return sources_of([results for method in methods for results in method.evaluations])
 
 
 def answers(method: Method, source: str) -> dict[str, Answers]:
     """By way: the cascade by either choice of its direction, both adapters alone, and every mode that was played."""
-    found: dict[str, list[tuple[Sequence[str], Mapping[str, Any]]]] = {}
-    for results in method.evaluations:
-        told = results["sets"].get(source) or {}
-        played = [mode for mode in told.get("modes") or {} if (told.get("outcomes") or {}).get(mode)]
-        ways: dict[str, tuple[str, ...]] = {}
-        if method.name not in matrix.MODES:  # else there is no pair
-            chosen, better = results["direction"].get("chosen") or "", told.get("post_hoc") or ""
-            ways = {CASCADE: (chosen,), POST_HOC: (better,), EITHER: ("A", "B")}
-        for way, modes in {**ways, **{mode: (mode,) for mode in played}}.items():
-            if all(mode in played for mode in modes):
-                found.setdefault(way, []).append((modes, told))
-    return {way: _answers(method.name, way, given) for way, given in found.items()}
+    names = list(dict.fromkeys(way for results in method.evaluations for way in ways(results, source)))
+    chosen = [way for way in (CASCADE, POST_HOC, EITHER) if way in names and method.name not in matrix.MODES]
+    order = [*chosen, *(way for way in names if way not in (CASCADE, POST_HOC, EITHER))]
+    found = {way: summarise(method.evaluations, source, way) for way in order}
+    return {way: _answers(method.name, summary) for way, summary in found.items() if summary}
 
 
-def _answers(method: str, way: str, given: Sequence[tuple[Sequence[str], Mapping[str, Any]]]) -> Answers:
-    rows: dict[str, list[int]] = {}
-    shares = []
-    for modes, told in given:
-        outcomes = [told["outcomes"][mode] for mode in modes]
-        each = [sum(sum(row) / len(row) for row in by.values()) / len(by) for by in outcomes]
-        shares.append(sum(each) / len(each))
-        for problem, row in [item for by in outcomes for item in by.items()]:
-            rows.setdefault(problem, []).extend(row)
-    summaries = [told["modes"][mode] for modes, told in given for mode in modes]
-    costs = [summary.get("ledger", {}).get("per_pass", {}) for summary in summaries]
-    played = Counter(mode for modes, _ in given for mode in modes)
+def _answers(method: str, summary: Summary) -> Answers:
+    played = Counter(mode for modes in summary.modes for mode in modes)
+    several = len(summary.modes) > 1
     return Answers(
         method,
-        way,
-        ", ".join(_whole(MODES.get(m, m) + (f" ×{n}" if len(given) > 1 else "")) for m, n in sorted(played.items())),
-        rows,
-        statistics.spread(shares),
-        shares,
-        statistics.interval([[bool(right) for right in row] for row in rows.values()]),
-        _mean(summary.get("length") for summary in summaries),
-        _mean(cost.get("generated") for cost in costs),
-        _mean(cost.get("prefilled") for cost in costs),
+        summary.way,
+        ", ".join(_whole(MODES.get(m, m) + (f" ×{n}" if several else "")) for m, n in sorted(played.items())),
+        summary.outcomes,
+        summary.spread,
+        summary.shares,
+        summary.interval,
+        summary.length,
+        summary.generated,
+        summary.prefilled,
     )
 
 
 def main_ways(method: str, found: Mapping[str, Answers]) -> list[Answers]:
     """What the main table shows of a method; everything, where it was not evaluated in the way that speaks for it."""
-    ways = [modes[0] if len(modes) == 1 else EITHER for _, modes in matrix.rows(method)]
-    return [found[way] for way in ways if way in found] or list(found.values())
+    return [found[way] for _, way in matrix.rows(method) if way in found] or list(found.values())
 
 
 def reference(found: Mapping[str, Mapping[str, Answers]]) -> Answers | None:
@@ -108,18 +91,9 @@ def reference(found: Mapping[str, Mapping[str, Answers]]) -> Answers | None:
 
 def against(one: Answers, other: Answers) -> statistics.Paired | None:
     """On the problems that both have, all seeds together."""
-    shared = [problem for problem in one.rows if problem in other.rows]
-    if not shared:
-        return None
-    first, second = ([[bool(x) for x in side.rows[p]] for p in shared] for side in (one, other))
-    return statistics.paired(first, second)
+    return paired(one.rows, other.rows)
 
 
 def _whole(text: str) -> str:
     """Not to be broken over lines."""
     return text.replace(" ", "\u00a0")
-
-
-def _mean(values: Any) -> float | None:
-    known = [float(value) for value in values if value is not None]
-    return sum(known) / len(known) if known else None

@@ -7,7 +7,7 @@ together (both directions of a cascade, say) are averaged: nothing is picked.
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from agon_verl.evaluate.table import number, percent
+from agon_verl.evaluate.markdown import number, percent
 from agon_verl.report import figures
 from agon_verl.report.figures import STAGES, Line
 from agon_verl.report.pairs import Reading

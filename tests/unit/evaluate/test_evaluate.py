@@ -3,20 +3,23 @@
 import asyncio
 import json
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 import pytest
 
-from agon_verl.evaluate import compare, problems, results
+from agon_verl.evaluate import compare, problems
 from agon_verl.evaluate.__main__ import main
 from agon_verl.evaluate.arguments import options
 from agon_verl.evaluate.judge import Judge
+from agon_verl.evaluate.markdown import report
 from agon_verl.evaluate.play import answers, missing, modes_of, plan, seed_of
 from agon_verl.evaluate.problems import Problem
+from agon_verl.evaluate.results import Direction, Generated, Ledger, Results, ResultsError, SetResults, Tokens
 from agon_verl.evaluate.store import Generation, Store
-from agon_verl.evaluate.table import report
+from agon_verl.evaluate.tally import set_results
 from agon_verl.inference.options import key_values
 from agon_verl.inference.players import InferenceError, Players
 
@@ -222,72 +225,127 @@ def store(tmp_path: Path) -> Any:
 
 
 def test_a_cascade_by_hand(store: Store) -> None:
-    found = results.set_results(store, ["p", "q", "r"], ["A_to_B", "B_to_A", "A"], 1, NAMES)
-    told = found["modes"]["A_to_B"]
-    assert (told["problems"], told["answers"], told["left_out"]) == (2, 2, 1)
-    assert (told["pass@1"], told["truncated"], told["length"], told["format"]) == (0.5, 0.5, 50, 1.0)
-    assert told["interval"]["method"] == "Clopper-Pearson over 2 problems"
-    exchange = told["exchange"]
-    assert (exchange["converted"], exchange["wrong_drafts"], exchange["conversion"]) == (1, 1, 1.0)
-    assert (exchange["damaged"], exchange["right_drafts"], exchange["damage"]) == (1, 1, 1.0)  # partial credit is wrong
-    ledger = told["ledger"]  # of all three: the failed judge's tokens were generated too
-    assert ledger["draft"] == {"generated": 300, "prefilled": 30}
-    assert ledger["final"] == {"generated": 150, "prefilled": 90}
-    assert ledger["per_pass"] == {"generated": 150, "prefilled": 40}
-    assert found["modes"]["A"]["ledger"]["per_pass"] == {"generated": 100, "prefilled": 10}
-    assert "exchange" not in found["modes"]["A"] and found["post_hoc"] == "B_to_A"
-    against = next(test for test in found["tests"] if (test["first"], test["second"]) == ("A_to_B", "B_to_A"))
-    assert (against["problems"], against["difference"], against["p"]) == (2, -0.5, 1.0)
+    toy = set_results(store, ["p", "q", "r"], ["A_to_B", "B_to_A", "A"], 1, NAMES)
+    mode = toy.modes["A_to_B"]
+    assert (mode.problems, mode.answers, mode.left_out) == (2, 2, 1)
+    assert (mode.pass_at_1, mode.truncated, mode.length, mode.format) == (0.5, 0.5, 50, 1.0)
+    assert mode.interval is not None and mode.interval.method == "Clopper-Pearson over 2 problems"
+    exchange = mode.exchange
+    assert exchange is not None
+    assert (exchange.converted, exchange.wrong_drafts, exchange.conversion) == (1, 1, 1.0)
+    assert (exchange.damaged, exchange.right_drafts, exchange.damage) == (1, 1, 1.0)  # partial credit is wrong
+    # Of all three problems: the tokens that the judge failed on were generated too.
+    assert mode.ledger == Ledger(draft=Tokens(300, 30), final=Tokens(150, 90), per_pass=Tokens(150, 40))
+    assert toy.modes["A"].ledger.per_pass == Tokens(100, 10)
+    assert toy.modes["A"].exchange is None and toy.post_hoc == "B_to_A"
+    test = next(test for test in toy.tests if (test.first, test.second) == ("A_to_B", "B_to_A"))
+    assert (test.problems, test.difference, test.p) == (2, -0.5, 1.0)
 
 
-def test_samples_and_the_mixture_by_hand(tmp_path: Path) -> None:
-    with Store(tmp_path, {}) as store:
+def sampled(folder: Path, modes: Sequence[str], samples: int) -> SetResults:
+    """Four samples of the base on one problem, two of them right, and the mixture's answers."""
+    with Store(folder, {}) as store:
         for sample, (acc, pred) in enumerate([(1.0, "5"), (1.0, "5"), (0.0, "6"), (0.0, "7")]):
             store.add(made("base", "p", sample, acc=acc, pred=pred))
             store.add(made("moa", "p", sample, acc=1.0, tokens=20, prompt_tokens=200))
-        found = results.set_results(store, ["p"], ["base", "moa"], 2, NAMES)["modes"]
-        base = results.set_results(store, ["p"], ["base"], 4, NAMES)["modes"]["base"]
-    assert base["pass@1"] == 0.5 and base["pass@k"] == {2: pytest.approx(5 / 6), 4: 1.0} and base["majority"] == 1.0
-    assert base["first_sample"]["pass@1"] == 1.0
-    mixture = found["moa"]
-    assert mixture["pass@1"] == 1.0 and "pass@k" not in mixture and mixture["answers"] == 4
-    assert mixture["ledger"]["per_pass"] == {"generated": 2 * (100 + 20), "prefilled": 2 * (10 + 200)}
-    assert mixture["exchange"]["converted"] == 2
+        return set_results(store, ["p"], modes, samples, NAMES)
 
 
-def whole(store: Store, chosen: str | None, modes: Sequence[str] = ("A_to_B", "B_to_A", "A")) -> dict[str, Any]:
-    return {
-        "target": "run",
-        "samples": 1,
-        "settings": {"sampling": {"temperature": 0.6, "top_p": 0.95, "max_tokens": 64}, "seed": 0},
-        "direction": {"chosen": chosen, "why": "on 9 problems for development"},
-        "sets": {"toy": results.set_results(store, ["p", "q"], modes, 1, NAMES)},
-        "ledger": {"generations": 1, "generated": 1000, "prefilled": 2000},
-        "left_out": 1,
-    }
+def test_samples_by_hand(tmp_path: Path) -> None:
+    base = sampled(tmp_path, ["base"], 4).modes["base"]
+    assert base.pass_at_1 == 0.5 and base.samples is not None
+    assert base.samples.pass_at_k == {2: pytest.approx(5 / 6), 4: 1.0} and base.samples.majority == 1.0
+    assert base.samples.first_sample.pass_at_1 == 1.0
+
+
+def test_the_mixture_by_hand(tmp_path: Path) -> None:
+    mixture = sampled(tmp_path, ["base", "moa"], 2).modes["moa"]
+    assert mixture.pass_at_1 == 1.0 and mixture.samples is None and mixture.answers == 4
+    assert mixture.ledger.per_pass == Tokens(2 * (100 + 20), 2 * (10 + 200))
+    assert mixture.exchange is not None and mixture.exchange.converted == 2
+
+
+def results(toy: SetResults, chosen: str | None = None, samples: int = 1) -> Results:
+    return Results(
+        target="run",
+        samples=samples,
+        settings={"sampling": {"temperature": 0.6, "top_p": 0.95, "max_tokens": 64}, "seed": 0},
+        versions={},
+        direction=Direction(chosen, "on 9 problems for development"),
+        sets={"toy": toy},
+        development=None,
+        ledger=Generated(1, 1000, 2000),
+        left_out=1,
+    )
+
+
+def directions(store: Store, chosen: str | None) -> Results:
+    return results(set_results(store, ["p", "q"], ["A_to_B", "B_to_A", "A"], 1, NAMES), chosen)
+
+
+def test_the_keys_of_the_file(store: Store, tmp_path: Path) -> None:
+    """Other programs read them: a key that is renamed here breaks evaluations that were written before."""
+    directions(store, None).write(tmp_path / "one.json")
+    data = json.loads((tmp_path / "one.json").read_text())
+    assert list(data) == [
+        *("target", "samples", "settings", "versions", "direction", "sets", "development", "ledger", "left_out")
+    ]
+    assert list(data["direction"]) == ["chosen", "why"]
+    assert list(data["ledger"]) == ["generations", "generated", "prefilled"]
+    toy = data["sets"]["toy"]
+    assert list(toy) == ["problems", "modes", "tests", "post_hoc", "outcomes"]
+    assert list(toy["tests"][0]) == ["first", "second", "problems", "difference", "interval", "p", "test"]
+    assert toy["outcomes"]["A_to_B"] == {"p": [1], "q": [0]}
+    keys = ["problems", "answers", "left_out", "pass@1", "interval", "length", "truncated", "format", "ledger"]
+    assert list(toy["modes"]["A"]) == keys and list(toy["modes"]["A_to_B"]) == [*keys, "exchange"]
+    assert list(toy["modes"]["A"]["interval"]) == ["low", "high", "method"]
+    assert list(toy["modes"]["A"]["ledger"]) == ["final", "per_pass"]
+    assert list(toy["modes"]["A_to_B"]["ledger"]) == ["draft", "final", "per_pass"]
+    assert list(toy["modes"]["A_to_B"]["exchange"]) == [
+        *("right_drafts", "wrong_drafts", "converted", "damaged", "conversion", "damage"),
+        *("length_given_right_draft", "length_given_wrong_draft"),
+    ]
+    results(sampled(tmp_path / "store", ["base"], 4), samples=4).write(tmp_path / "four.json")
+    base = json.loads((tmp_path / "four.json").read_text())["sets"]["toy"]["modes"]["base"]
+    assert list(base) == [*keys, "first_sample", "pass@k", "majority"]
+    assert list(base["first_sample"]) == ["pass@1", "interval"] and list(base["pass@k"]) == ["2", "4"]
+
+
+def test_results_are_read_as_they_were_written(store: Store, tmp_path: Path) -> None:
+    both = [directions(store, "A_to_B"), results(sampled(tmp_path / "store", ["base", "moa"], 2), samples=2)]
+    for written in [*both, replace(both[0], development=both[0].sets["toy"])]:
+        written.write(tmp_path / "results.json")
+        assert Results.read(tmp_path) == Results.read(tmp_path / "results.json") == written
+
+
+@pytest.mark.parametrize("content", ["{", "[]", "{}", '{"sets": {}}', '{"sets": {}, "direction": {"to": "A"}}'])
+def test_other_files_are_not_results(tmp_path: Path, content: str) -> None:
+    (tmp_path / "results.json").write_text(content)
+    with pytest.raises(ResultsError, match="results.json is not a results.json of an evaluation: ."):
+        Results.read(tmp_path)
 
 
 def test_the_report_shows_both_choices_of_the_direction(store: Store) -> None:
-    text = report(json.loads(json.dumps(whole(store, "A_to_B"))))
+    text = report(directions(store, "A_to_B"))
     assert "Direction chosen beforehand: A_to_B, 50.0 % [1.3, 98.7] (on 9 problems for development)." in text
     assert "Better one here, seen afterwards: B_to_A, 100.0 %" in text
-    assert "**Left out, for the judge failed: 1.**" in text and "1 of 1" in text
+    assert "**Left out because the judge failed: 1.**" in text and "1 of 1" in text
     assert "| A_to_B − B_to_A | -50.0 |" in text
-    assert "none was chosen beforehand" in report(whole(store, None))
+    assert "none was chosen beforehand" in report(directions(store, None))
 
 
 def test_two_results_side_by_side(store: Store, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for name, chosen in (("one", "A_to_B"), ("two", "B_to_A")):
         (tmp_path / name).mkdir()
-        (tmp_path / name / "results.json").write_text(json.dumps(whole(store, chosen)))
+        directions(store, chosen).write(tmp_path / name / "results.json")
     one, two = str(tmp_path / "one"), str(tmp_path / "two" / "results.json")
-    assert main(["compare", one, two, "--json", str(tmp_path / "told")]) == 0
+    assert main(["compare", one, two, "--json", str(tmp_path / "numbers")]) == 0
     assert "| toy: cascade | 50.0 | 100.0 | -50.0 |" in capsys.readouterr().out
-    assert json.loads((tmp_path / "told").read_text())["toy"]["A - A"]["difference"] == 0
+    assert json.loads((tmp_path / "numbers").read_text())["toy"]["A - A"]["difference"] == 0
     assert "A_to_B − A |" in compare.compare(one, two, ["A_to_B", "A"])[0]
-    _, told = compare.average([one, two])
-    assert told["toy"]["cascade"]["pass@1"] == [0.5, 1.0] and told["toy"]["cascade"]["mean"] == 0.75
-    assert told["toy"]["cascade, post hoc"]["low"] == 1.0
+    _, numbers = compare.average([one, two])
+    assert numbers["toy"]["cascade"]["pass@1"] == [0.5, 1.0] and numbers["toy"]["cascade"]["mean"] == 0.75
+    assert numbers["toy"]["cascade, post hoc"]["low"] == 1.0
     assert main(["average", str(tmp_path / "nowhere")]) == 1
     assert "is not a results.json of an evaluation" in capsys.readouterr().err
 

@@ -7,10 +7,10 @@ for real in `tests/real`.
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 import pytest
 
+from agon_verl.evaluate.results import Direction, Generated, Ledger, ModeResults, Results, SetResults, Tokens
 from agon_verl.matrix.__main__ import arguments, matrix
 from agon_verl.matrix.cells import MatrixError
 from agon_verl.matrix.parity import parity, steps
@@ -18,13 +18,20 @@ from agon_verl.matrix.parity import parity, steps
 N = 8
 
 
-def results(modes: Mapping[str, Sequence[int]]) -> dict[str, Any]:
-    told = {m: {"length": 10.0, "ledger": {"per_pass": {"generated": 20.0, "prefilled": 5.0}}} for m in modes}
+def results(modes: Mapping[str, Sequence[int]]) -> Results:
+    """Of an evaluation in which every mode takes the same tokens."""
+    ledger = Ledger(draft=None, final=Tokens(40, 20), per_pass=Tokens(20.0, 5.0))
+    shares = {mode: sum(rights) / len(rights) for mode, rights in modes.items()}
     both = {"A_to_B", "B_to_A"} <= modes.keys()
-    post_hoc = max(("A_to_B", "B_to_A"), key=lambda m: sum(modes[m])) if both else None
-    outcomes = {m: {f"p{i}": [right] for i, right in enumerate(rights)} for m, rights in modes.items()}
-    found = {"problems": 4, "modes": told, "tests": [], "post_hoc": post_hoc, "outcomes": outcomes}
-    return {"direction": {"chosen": "B_to_A" if both else None, "why": ""}, "sets": {"toy": found}}
+    toy = SetResults(
+        problems=4,
+        modes={m: ModeResults(4, 4, 0, share, None, 10.0, 0.0, 1.0, ledger, None, None) for m, share in shares.items()},
+        tests=[],
+        post_hoc=max(("A_to_B", "B_to_A"), key=lambda m: shares[m]) if both else None,
+        outcomes={m: {f"p{i}": [right] for i, right in enumerate(rights)} for m, rights in modes.items()},
+    )
+    direction = Direction("B_to_A" if both else None, "")
+    return Results("run", 1, {}, {}, direction, {"toy": toy}, None, Generated(4, 40, 20), 0)
 
 
 RIGHT = {
@@ -56,7 +63,7 @@ class Commands:
             return 0
         out = Path(command[command.index("--out") + 1])
         asked = command[command.index("--modes") + 1 : command.index("--data")]
-        (out / "results.json").write_text(json.dumps(results({mode: RIGHT[mode] for mode in asked})))
+        results({mode: RIGHT[mode] for mode in asked}).write(out / "results.json")
         return 0
 
 

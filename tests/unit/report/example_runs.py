@@ -106,7 +106,17 @@ def mode(right: Sequence[int], length: float, cascade: bool) -> dict[str, Any]:
     stages = {"draft": {"generated": n * 300, "prefilled": n * 40}} if cascade else {}
     stages["final"] = {"generated": int(n * length), "prefilled": n * (120 if cascade else 40)}
     per_pass = {kind: sum(s[kind] for s in stages.values()) / n for kind in ("generated", "prefilled")}
-    return {"problems": n, "pass@1": sum(right) / n, "length": length, "ledger": {**stages, "per_pass": per_pass}}
+    return {
+        "problems": n,
+        "answers": n,
+        "left_out": 0,
+        "pass@1": sum(right) / n,
+        "interval": None,
+        "length": length,
+        "truncated": 0.0,
+        "format": 1.0,
+        "ledger": {**stages, "per_pass": per_pass},
+    }
 
 
 def results(skills: dict[str, float], rng: random.Random, n: int = 200) -> dict[str, Any]:
@@ -125,6 +135,7 @@ def results(skills: dict[str, float], rng: random.Random, n: int = 200) -> dict[
         "target": "t",
         "samples": 1,
         "settings": {"sampling": {"temperature": 0.6, "top_p": 0.95, "top_k": -1, "max_tokens": 512}, "seed": 0},
+        "versions": {},
         "direction": {"chosen": "A_to_B" if both else None, "why": "by the run's own validation"},
         "sets": {SOURCE: found},
         "development": None,

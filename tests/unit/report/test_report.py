@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from agon_verl.evaluate.results import Results
 from agon_verl.report import pairs, picture, table
 from agon_verl.report.__main__ import main
 from agon_verl.report.page import visible
@@ -65,7 +66,8 @@ def matrix_html(matrix: Path) -> str:
 
 
 def method(name: str, *given: dict) -> Method:  # type: ignore[type-arg]
-    runs = [Run(f"{name}/seed_{i}", i, read_metrics(Path("no")), (), r, "evaluated") for i, r in enumerate(given)]
+    evaluations = enumerate(map(Results.from_json, given))
+    runs = [Run(f"{name}/seed_{i}", i, read_metrics(Path("no")), (), r, "evaluated") for i, r in evaluations]
     return Method(name, tuple(runs))
 
 
@@ -311,8 +313,9 @@ def test_a_matrix_without_its_file_and_with_broken_ones(tmp_path: Path) -> None:
     write(folder / "grpo/seed_0/eval/results.json", '{"sets"')
     write(folder / "adv/seed_0/eval/results.json", '{"something": "else"}')
     html = report(folder, out=tmp_path / "out")
-    assert "m/matrix.json cannot be read" in html and "eval/results.json cannot be read" in html
-    assert "its results.json is not an evaluation&#39;s" in html
+    assert "m/matrix.json cannot be read" in html
+    for method in ("grpo", "adv"):
+        assert f"{method}/seed_0/eval/results.json is not a results.json of an evaluation" in html
 
 
 def test_an_evaluation_that_judged_nothing(tmp_path: Path) -> None:

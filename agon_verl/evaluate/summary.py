@@ -1,0 +1,85 @@
+"""One evaluation or several runs of one method, by way of answering: what `evaluate`, the matrix and reports show.
+
+A way is a mode, or a name for one that is chosen per run: the cascade in the direction that was chosen beforehand, the
+cascade in the direction that was better afterwards, and the mean of both adapters alone.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+from agon_verl.evaluate import statistics
+from agon_verl.evaluate.results import Outcomes, Results
+
+CASCADE, POST_HOC = "cascade", "cascade, post hoc"
+EITHER = "A or B alone, mean"
+
+
+@dataclass(frozen=True)
+class Summary:
+    """One way of answering over the runs that have it. Token counts are means over runs.
+
+    The samples of a problem from all runs are one row of `outcomes`, so that the interval is over problems: it covers
+    the choice of problems and the sampling of answers for these runs. `spread` shows how much runs differ.
+    """
+
+    way: str
+    modes: Sequence[tuple[str, ...]]  # those that stand for the way, per run
+    outcomes: Outcomes
+    shares: Sequence[float]  # pass@1 of each run
+    length: float | None
+    generated: float | None
+    prefilled: float | None
+
+    @property
+    def spread(self) -> statistics.Spread:
+        return statistics.spread(self.shares)
+
+    @cached_property
+    def interval(self) -> statistics.Interval:
+        return statistics.interval(list(self.outcomes.values()))
+
+
+def sources(runs: Sequence[Results]) -> list[str]:
+    return list(dict.fromkeys(source for run in runs for source in run.sets))
+
+
+def ways(results: Results, source: str) -> dict[str, tuple[str, ...]]:
+    """Every way that has outcomes on `source`, with the modes whose mean it is."""
+    if source not in results.sets:
+        return {}
+    measured = results.sets[source]
+    modes = {mode: (mode,) for mode, outcomes in measured.outcomes.items() if outcomes}
+    chosen = {CASCADE: results.direction.chosen, POST_HOC: measured.post_hoc}
+    cascades = {way: modes[mode] for way, mode in chosen.items() if mode in modes}
+    return {**modes, **cascades, **({EITHER: ("A", "B")} if {"A", "B"} <= modes.keys() else {})}
+
+
+def summarise(runs: Sequence[Results], source: str, way: str) -> Summary | None:
+    """`None` where no run has outcomes for this way."""
+    having = [(run.sets[source], modes) for run in runs if (modes := ways(run, source).get(way))]
+    if not having:
+        return None
+    outcomes: dict[str, list[int]] = {}
+    for measured, modes in having:
+        for problem, row in [item for mode in modes for item in measured.outcomes[mode].items()]:
+            outcomes.setdefault(problem, []).extend(row)
+    per_run = [[statistics.pass_at_1(measured.outcomes[mode]) for mode in modes] for measured, modes in having]
+    played = [measured.modes[mode] for measured, modes in having for mode in modes]
+    return Summary(
+        way,
+        [modes for _, modes in having],
+        outcomes,
+        [sum(shares) / len(shares) for shares in per_run],
+        statistics.mean([mode.length for mode in played if mode.length is not None]),
+        statistics.mean([mode.ledger.per_pass.generated for mode in played]),
+        statistics.mean([mode.ledger.per_pass.prefilled for mode in played]),
+    )
+
+
+def paired(first: Outcomes, second: Outcomes) -> statistics.Paired | None:
+    """The test on the problems that both have; `None` without any."""
+    shared = [problem for problem in first if problem in second]
+    if not shared:
+        return None
+    return statistics.paired([first[p] for p in shared], [second[p] for p in shared])
