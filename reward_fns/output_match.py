@@ -1,9 +1,9 @@
-"""Whether a program's output is the expected one, as competitive judges compare: token by token.
+"""Whether a program's output equals the expected output, token by token as in programming contests.
 
-Tokens are what white space separates, so trailing blanks and the kind of line end do not matter, and neither does where
-lines break. Every token must be there and none more: a correct beginning is wrong. Tokens are equal as bytes, with one
-exception: where the expected one is a number with a decimal point or an exponent, any plain number within 1e-6 of it
-will do, absolutely or relative to it. An expected integer has no tolerance.
+Tokens are separated by white space, so trailing blanks, line breaks and the kind of line end do not matter. All tokens
+must match, with none missing and none extra. Tokens are compared as bytes, with one exception: where the expected token
+has a decimal point or an exponent, any plain number within an absolute or relative error of 1e-6 matches. An expected
+integer has no tolerance.
 """
 
 import math
@@ -25,14 +25,12 @@ def same_output(output: bytes, expected: bytes) -> bool:
 def _same_token(ours: bytes, theirs: bytes) -> bool:
     if ours == theirs:
         return True
-    wanted, found = _inexact(theirs), _number(ours)
-    if wanted is None or found is None:
+    if _INTEGER.fullmatch(theirs):
         return False
-    return abs(found - wanted) <= TOLERANCE * max(1.0, abs(wanted))
-
-
-def _inexact(token: bytes) -> float | None:
-    return None if _INTEGER.fullmatch(token) else _number(token)
+    value, expected = _number(ours), _number(theirs)
+    if value is None or expected is None:
+        return False
+    return abs(value - expected) <= TOLERANCE * max(1.0, abs(expected))
 
 
 def _number(token: bytes) -> float | None:

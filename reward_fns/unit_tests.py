@@ -1,16 +1,16 @@
-"""The verifier for programs: right if every test passes, each in a sandbox of its own.
+"""The verifier for programs: correct if every test passes, each test in its own sandbox.
 
-The program is the last fenced block of what follows the reasoning. It is hostile until proven otherwise: it runs where
-it sees its input and nothing else, and what it is compared with stays here. It is given each test's input, must exit
-with 0 within its limits, and its output must match (output_match.py) or satisfy the problem's checker, which runs in a
-sandbox too. The first failure ends the judging and is the verdict: `wrong`, `timeout`, `memory`, `runtime_error`,
-`output_limit`, `disk_limit`, `compile_error`; `no_program` without a block, `language` where it cannot be run here.
+The program is the last fenced block after the reasoning. It is treated as hostile: it sees its input and nothing else,
+and the expected output never leaves this process. For each test it must exit with 0 within its limits, and its output
+must match (output_match.py) or satisfy the problem's checker, which runs in a sandbox too. The first failure ends the
+run and is the verdict: `wrong`, `timeout`, `memory`, `runtime_error`, `output_limit`, `disk_limit`, `compile_error`;
+`no_program` if there is no block, `language` if its language is not supported here.
 
-A failure of the judge is raised: a sandbox that cannot be started (`SandboxError`), a ground truth that cannot be read
-(`GroundTruthError`), a checker that rejects the expected output.
+A failure of the verifier raises: `SandboxError` for a sandbox that does not start, `GroundTruthError` for a ground
+truth that cannot be used or a checker that rejects the expected output.
 
-Where programs run is chosen with `reward.custom_reward_function.reward_kwargs.backend`: `local` (local.py) or
-`e2b` (e2b.py). docs/sandbox.md describes both.
+`reward.custom_reward_function.reward_kwargs.backend` chooses where programs run: `local` (local.py) or `e2b` (e2b.py);
+see docs/sandbox.md.
 """
 
 import asyncio
@@ -28,11 +28,11 @@ from reward_fns.sandbox import LANGUAGES, MB, WALL_PER_CPU, Job, Program, Progra
 from reward_fns.scoring import read_completion, score_dict
 
 _CHECKING = ProgramLimits(cpu=10.0, memory=1024 * MB, output=MB)
-_LARGE = 1 << 16  # bytes of output from which on comparing is left to a thread
-_CHECKED_OUTPUT = 16 * MB  # what a program may print where a checker decides
+_LARGE = 1 << 16  # bytes of output that are compared in a thread
+_CHECKED_OUTPUT = 16 * MB  # output limit for problems with a checker
 _OUT_OF_MEMORY = re.compile(rb"^MemoryError|std::bad_alloc", re.M)
 _NOT_PYTHON = re.compile(rb"^(?:SyntaxError|IndentationError|TabError):", re.M)
-_sound_checkers: set[bytes] = set()  # digests of those that accepted an expected output
+_sound_checkers: set[bytes] = set()  # digests of checkers that accepted an expected output
 
 
 async def compute_score(
@@ -56,8 +56,8 @@ async def compute_score(
 ) -> dict[str, float | str]:
     """Score one completion: `score` is 2c + lambda phi, `acc` c, `format` phi, `pred` the program ("" if none).
 
-    `time_limit` (CPU seconds a test) and `memory_limit` (megabytes) are for problems that name none; `total_time` is
-    for all tests of a program together. `slots`, `trusted` and `python` set up the local sandbox, `slots` and
+    `time_limit` (CPU seconds per test) and `memory_limit` (megabytes) apply to problems that set none; `total_time` is
+    for all tests of a program together. `slots`, `trusted` and `python` configure the local sandbox, `slots` and
     `template` e2b.
     """
     problem = CodeProblem.read(ground_truth, data_source, time_limit=time_limit, memory_limit=memory_limit)
@@ -71,7 +71,7 @@ async def compute_score(
 
 
 async def judge(block: Fence, problem: CodeProblem, sandbox: Sandbox, total_time: float) -> str:
-    """The verdict on one program: "correct", or what the first failure was."""
+    """The verdict on one program: "correct", or the first failure."""
     language = LANGUAGES.get((block.tag.lower().split() or [""])[0])
     if language is None or not await sandbox.can_run(language):
         return "language"
@@ -81,9 +81,8 @@ async def judge(block: Fence, problem: CodeProblem, sandbox: Sandbox, total_time
     left = total_time
     for stdin, expected in problem.cases:
         output = _CHECKED_OUTPUT if problem.checker else MB + 4 * len(expected)
-        run = await sandbox.run(
-            Job(program, stdin, ProgramLimits(problem.time_limit, problem.memory_limit * MB, output))
-        )
+        limits = ProgramLimits(problem.time_limit, problem.memory_limit * MB, output)
+        run = await sandbox.run(Job(program, stdin, limits))
         if (failure := _failure(run)) is not None:
             return failure
         if not await _accepted(run.stdout, stdin, expected, problem.checker, sandbox):
@@ -95,7 +94,7 @@ async def judge(block: Fence, problem: CodeProblem, sandbox: Sandbox, total_time
 
 
 def _failure(run: RunResult) -> str | None:
-    """What went wrong with a run, whatever it printed. The program's own words only name its failure."""
+    """The failure of a run, if any. The program's stderr only chooses the name of the failure."""
     if run.ending != "exited":
         return run.ending
     if run.exit_code == 0:
@@ -113,13 +112,13 @@ async def _accepted(output: bytes, stdin: bytes, expected: bytes, checker: str |
     digest = hashlib.sha256(checker.encode()).digest()
     if digest not in _sound_checkers:
         if not await _check(checker, stdin, expected, expected, sandbox):
-            raise GroundTruthError("the checker rejects the expected output of a test")
+            raise GroundTruthError("a problem's checker rejects the expected output of a test: correct or remove it")
         _sound_checkers.add(digest)
     return await _check(checker, stdin, output, expected, sandbox)
 
 
 async def _check(checker: str, stdin: bytes, output: bytes, expected: bytes, sandbox: Sandbox) -> bool:
-    """An output on which a sound checker fails, in whatever way, is not one it accepts."""
+    """Any failure of a checker that works counts as a rejection of the output."""
     files = {"input": stdin, "output": output, "answer": expected}
     run = await sandbox.run(Job(Program("python", checker.encode()), b"", _CHECKING, files))
     return run.ending == "exited" and run.exit_code == 0

@@ -1,7 +1,6 @@
-"""When two mathematical answers are the same: what `reward_fns.math_answer` asks.
+"""When two mathematical answers are equal, for `reward_fns.math_answer`.
 
-`tokens` (text to symbols), `units` (what stands around a number), `shape` and `shapes` (a list, a set, a pair, an
-equation …), `expression` (one formula as a tree), `value` (what it evaluates to), `formula` (two of them compared: the
-work done, the value), `equal` (two answers compared), `algebra` (math-verify, for what is left), `worker` and `pool`
-(the processes it runs in).
+`tokens` (text to symbols), `units` (what surrounds a number), `shape` (a list, a set, a pair, an equation …),
+`expression` (one formula as a tree), `value` (its value), `formula` (two formulas: form and value), `equal` (two
+answers), `algebra` (math-verify, for the rest), `pool` and `pool_worker` (the processes it runs in).
 """

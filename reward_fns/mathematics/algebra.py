@@ -1,11 +1,11 @@
-r"""Two formulas decided with math-verify: what is left when text, form and value have not decided.
+r"""Two formulas compared with math-verify, if text, form and value have not decided.
 
-Runs in a worker only: it can take for ever, and all the memory there is. math-verify reads the formulas, and is given
-only notation that it is known to read (of the rest it drops parts: it reads `5\phantom{6}` as 11), without its own
-guesses at units, and with decimals as fractions. They are then evaluated to 60 digits at random values of their
-variables, and have to agree to 40 of the larger: math-verify itself compares sizes absolutely, so that 1/2004! and
-1/2006!, which differ by less than 10^-15, are the same to it. Where values do not settle it, for steps and bends
-between the points or an f that is not given, math-verify has to find them equal as well.
+Runs in a worker process only, since it may need unlimited time and memory. math-verify parses the formulas. It gets
+only notation that it reads completely (elsewhere it drops parts: `5\phantom{6}` becomes 11), without its own rules for
+units, and decimals as fractions. Both are then evaluated to 60 digits at random values of their variables and must
+agree to 40 digits of the larger: math-verify itself compares with an absolute tolerance, so 1/2004! and 1/2006!, which
+differ by less than 10^-15, would be equal. Where values cannot decide (steps and bends between the points, an undefined
+f), math-verify must find them equal too.
 """
 
 from fractions import Fraction
@@ -19,7 +19,7 @@ _MOST_TOKENS = 300
 _DEEPEST = 30
 _POINTS = 4
 _NONE = Token(MARK, "")
-_KNOWN = frozenset(
+_READABLE = frozenset(
     r"""+ - * / ^ _ ( ) [ ] { } ! | = , ' \frac \sqrt \pi \infty \binom \sin \cos \tan \cot \sec \csc \arcsin \arccos
     \arctan \sinh \cosh \tanh \log \ln \exp \sum \prod \int \lim \to \lfloor \rfloor \lceil \rceil \gcd \max \min \det
     \alpha \beta \gamma \delta \epsilon \varepsilon \zeta \eta \theta \kappa \lambda \mu \nu \xi \rho \sigma \tau \phi
@@ -28,7 +28,7 @@ _KNOWN = frozenset(
 
 
 def same(gold: Tokens, answer: Tokens) -> bool:
-    """Whether two formulas are equal; what has a value is not equal to what has none."""
+    """Whether two formulas are equal. A formula with a value never equals one without."""
     from math_verify import verify
     from sympy import Abs, Max, Min, Mod, Piecewise, ceiling, floor, sign
 
@@ -39,7 +39,7 @@ def same(gold: Tokens, answer: Tokens) -> bool:
     for point in range(_POINTS if theirs.free_symbols or ours.free_symbols else 1):
         values = _point(point, theirs, ours)
         gap = (theirs - ours).subs(values).doit()
-        if gap.is_Rational:  # exactly: 3^100000 + 1 agrees with 3^100000 to more digits than are looked at
+        if gap.is_Rational:  # exact: 3^100000 + 1 agrees with 3^100000 to more digits than are compared
             if gap:
                 return False
             continue
@@ -52,14 +52,14 @@ def same(gold: Tokens, answer: Tokens) -> bool:
 
 
 def check(gold: Tokens) -> None:
-    """The work that any comparison with `gold` takes, so that a time-out here is the reference's own."""
+    """The work that every comparison with `gold` includes: a time-out here is caused by the reference."""
     if readable(gold) and (tree := parsed(gold)) is not None:
         _number(tree.subs(_point(0, tree)))
 
 
 @lru_cache(maxsize=1024)
 def parsed(tokens: Tokens) -> Any:
-    """The formula as sympy's, or `None` where there is none or it is no formula but a relation, a set or a pair."""
+    """The formula as a sympy expression; `None` for a relation, a set, a pair, or what cannot be parsed."""
     from latex2sympy2_extended import NormalizationConfig
     from math_verify import LatexExtractionConfig, parse
     from sympy import Expr
@@ -67,7 +67,7 @@ def parsed(tokens: Tokens) -> Any:
     plain = NormalizationConfig(
         basic_latex=True, units=False, malformed_operators=True, nits=False, boxed="all", equations=False
     )
-    found = parse(
+    parses = parse(
         rf"\boxed{{{latex(tokens)}}}",
         [LatexExtractionConfig(normalization_config=plain, boxed_match_priority=0)],
         fallback_mode="no_fallback",
@@ -75,33 +75,33 @@ def parsed(tokens: Tokens) -> Any:
         parsing_timeout=None,
         raise_on_error=True,
     )
-    return found[0] if len(found) == 1 and isinstance(found[0], Expr) else None
+    return parses[0] if len(parses) == 1 and isinstance(parses[0], Expr) else None
 
 
 def _point(point: int, *trees: Any) -> dict[Any, Any]:
-    """Values for the variables, those of `value.variable`, but whole numbers if there is a sum."""
+    """Values for the variables, from `value.variable`, but integers if there is a sum."""
     from sympy import Product, Rational, Sum
 
-    found = {symbol: variable(symbol.name, point) for tree in trees for symbol in tree.free_symbols}
+    values = {symbol: variable(symbol.name, point) for tree in trees for symbol in tree.free_symbols}
     if any(tree.has(Sum, Product) for tree in trees):
-        found = {symbol: Fraction(2 + value.numerator % 13) for symbol, value in found.items()}
-    return {symbol: Rational(value.numerator, value.denominator) for symbol, value in found.items()}
+        values = {symbol: Fraction(2 + value.numerator % 13) for symbol, value in values.items()}
+    return {symbol: Rational(value.numerator, value.denominator) for symbol, value in values.items()}
 
 
 def _number(fixed: Any) -> Any:
-    """The value, if it has one."""
+    """The value, or `None`."""
     parts = [part.doit().evalf(60) for part in fixed.evalf(60).as_real_imag()]
     return as_inexact(*map(str, parts)) if all(part.is_Number and part.is_finite for part in parts) else None
 
 
 def readable(tokens: Tokens) -> bool:
-    """Whether a formula is in notation that math-verify reads in full, and of a size that makes sense for an answer."""
+    """Whether math-verify reads the notation completely, and the size is that of an answer."""
     if not 0 < len(tokens) <= _MOST_TOKENS:
         return False
     depth = 0
     for earlier, before, token in zip((_NONE, _NONE, *tokens), (_NONE, *tokens), tokens, strict=False):
         depth += (token.text in ("(", "[", "{")) - (token.text in (")", "]", "}"))
-        if depth > _DEEPEST or token.kind not in (NUMBER, LETTER, RUN) and token.text not in _KNOWN:
+        if depth > _DEEPEST or token.kind not in (NUMBER, LETTER, RUN) and token.text not in _READABLE:
             return False
         follows = before.kind in (NUMBER, LETTER, RUN) and earlier.text not in ("^", "_") or before.text == ")"
         if token.kind == NUMBER and follows or before.kind == NUMBER and token.text == "_":
@@ -110,15 +110,15 @@ def readable(tokens: Tokens) -> bool:
 
 
 def latex(tokens: Tokens) -> str:
-    """In the spelling that math-verify reads best: exact decimals, letters apart, braces around an exponent."""
-    written: list[str] = []
+    """In the spelling that math-verify reads best: exact decimals, separated letters, braces around an exponent."""
+    parts: list[str] = []
     for before, token in zip((_NONE, *tokens), tokens, strict=False):
         text = r"\cdot" if token.text == "*" else token.text
         if token.kind == NUMBER and "." in text:
-            whole, _, places = text.partition(".")
-            text = rf"(\frac{{{int(whole + places)}}}{{{10 ** len(places)}}})"
+            integer, _, places = text.partition(".")
+            text = rf"(\frac{{{int(integer + places)}}}{{{10 ** len(places)}}})"
         elif token.kind == RUN:
             text = " ".join(text)
         braced = before.text in ("^", "_") and token.kind in (NUMBER, LETTER)
-        written.append(f"{{{text}}}" if braced or before.text == r"\sqrt" and token.kind == NUMBER else text)
-    return " ".join(written)
+        parts.append(f"{{{text}}}" if braced or before.text == r"\sqrt" and token.kind == NUMBER else text)
+    return " ".join(parts)

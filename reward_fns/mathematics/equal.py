@@ -1,7 +1,7 @@
-r"""Two answers compared: shape by shape, and their formulas by form and value.
+r"""Two answers compared by shape, and their formulas by form and value.
 
-Three-valued. `True` and `False` are final and cost microseconds. `None` is "not without algebra": the parent process
-stops there, and a worker compares again with `ask`, which decides pairs of formulas by math-verify.
+The result has three values. `True` and `False` are final and take microseconds. `None` means that algebra is needed: a
+worker process then compares again with `decide`, which compares pairs of formulas by math-verify.
 """
 
 import re
@@ -13,43 +13,42 @@ from agon_verl.errors import AgonError
 from reward_fns.mathematics.algebra import readable
 from reward_fns.mathematics.expression import Node
 from reward_fns.mathematics.formula import done, proportional, same_percent, same_value
-from reward_fns.mathematics.shape import shape
-from reward_fns.mathematics.shapes import Chain, Choice, Formula, Group, Several, Shape, Words
+from reward_fns.mathematics.shape import Chain, Choice, Formula, Group, Several, Shape, Words, read_shape
 from reward_fns.mathematics.tokens import Tokens, plain
 
-Ask = Callable[[Tokens, Tokens], bool]
+Decide = Callable[[Tokens, Tokens], bool]
 
 _DECIMAL = re.compile(r"-?\d{1,300}(?:\.\d{1,300})?", re.ASCII)
-_MOST_ITEMS = 30  # that may need to be compared crosswise
+_MOST_ITEMS = 30  # of a list whose items are compared each with each
 
 
 class UnreadableReference(AgonError, ValueError):
-    """A reference that cannot be judged against: blank, or with braces that do not match."""
+    """A reference that no answer can be compared with: blank, or with unbalanced braces."""
 
 
-def equal(gold: str, answer: str, *, finished: bool = True, ask: Ask | None = None) -> bool | None:
-    """Whether `answer` is the answer `gold`; `None` where only algebra can tell and there is none to `ask`.
+def equal(gold: str, answer: str, *, finished: bool = True, decide: Decide | None = None) -> bool | None:
+    """Whether `answer` equals the reference `gold`; `None` if algebra is needed and there is no `decide`.
 
-    With `finished`, an answer has to be worked out as far as the reference is (see `formula`).
+    With `finished`, an answer must be evaluated as far as the reference (see `formula`).
     """
     theirs, ours = gold.strip(), answer.strip()
     if _DECIMAL.fullmatch(theirs) and _DECIMAL.fullmatch(ours):  # most pairs
         return Fraction(theirs) == Fraction(ours)
-    return _Comparison(ask).same(reference(gold), shape(answer), finished)
+    return _Comparison(decide).same(reference(gold), read_shape(answer), finished)
 
 
 def reference(gold: str) -> Shape:
-    found = shape(gold)
-    if not found.text or type(found) is Shape and gold.count("{") != gold.count("}"):
+    shape = read_shape(gold)
+    if not shape.text or type(shape) is Shape and gold.count("{") != gold.count("}"):
         raise UnreadableReference(
             f"ground truth {gold!r} cannot be read: give every row a reference answer in valid LaTeX"
         )
-    return found
+    return shape
 
 
 class _Comparison:
-    def __init__(self, ask: Ask | None) -> None:
-        self.ask = ask
+    def __init__(self, decide: Decide | None) -> None:
+        self.decide = decide
 
     def same(self, gold: Shape, answer: Shape, finished: bool) -> bool | None:
         if gold.text == answer.text:
@@ -70,10 +69,9 @@ class _Comparison:
     # -- shapes
 
     def chains(self, gold: Shape, answer: Shape, finished: bool) -> bool | None:
-        """`x = 5` is 5, and y = 5 is another answer; an equation is answered by an equation.
+        """`x = 5` equals 5 but not y = 5; an equation is answered by an equation.
 
-        A reference that is solved for its name is answered only by what is solved: x = 5 not by 2x = 10, which may be
-        the problem itself.
+        A reference solved for its name needs a solved answer: x = 5 does not equal 2x = 10, which may be the problem.
         """
         if not isinstance(gold, Chain):
             assert isinstance(answer, Chain)
@@ -90,12 +88,12 @@ class _Comparison:
         return self.same(gold.items[-1], answer, finished)
 
     def members(self, gold: Shape, chain: Chain, finished: bool) -> bool | None:
-        """A chain is right if all of it is: `1 = 2 = 3` is not 3. Its last member has to be worked out."""
+        """All members of a chain must be correct: `1 = 2 = 3` is not 3. Only the last must be evaluated."""
         *before, last = chain.items
         return _all([*(self.same(gold, value, False) for value in before), self.same(gold, last, finished)])
 
     def choices(self, gold: Shape, answer: Shape, finished: bool) -> bool | None:
-        """A letter is right whatever follows it, unless both say what follows. A value is right with any letter."""
+        """A letter is compared alone unless a value follows on both sides. A value is correct with any letter."""
         if isinstance(gold, Choice) and isinstance(answer, Choice):
             follows = self.ordered(gold.items, answer.items, finished) if gold.items and answer.items else True
             return gold.letter == answer.letter and follows
@@ -105,9 +103,9 @@ class _Comparison:
         return self.ordered(theirs, ours, finished)
 
     def several(self, gold: Shape, answer: Shape, finished: bool) -> bool | None:
-        """In any order, unless they are named differently: a=3, b=5 and b=5, a=3 are 3, 5 and (3, 5), but not 5, 3.
+        """In any order, unless the names differ: a=3, b=5 and b=5, a=3 equal 3, 5 and (3, 5), but not 5, 3.
 
-        One value given twice, "3/8 or 37.5 %", is that value.
+        One value in two forms, "3/8 or 37.5 %", is that value.
         """
         theirs, ours = _items(gold), _items(answer)
         if isinstance(answer, Several) and not answer.braced and not isinstance(gold, Several | Group):
@@ -126,8 +124,8 @@ class _Comparison:
         return self.unordered(_unnamed(theirs), _unnamed(ours), finished)
 
     def unordered(self, theirs: Sequence[Shape], ours: Sequence[Shape], finished: bool) -> bool | None:
-        """Whether the items can be paired off."""
-        theirs, ours = _beyond(theirs, ours), _beyond(ours, theirs)  # most are written alike
+        """Whether the items can be matched one to one."""
+        theirs, ours = _beyond(theirs, ours), _beyond(ours, theirs)  # most have the same spelling
         if len(theirs) != len(ours) or len(theirs) > _MOST_ITEMS:
             return False
         for gold in theirs:
@@ -159,7 +157,7 @@ class _Comparison:
             return verdict
         if not (readable(theirs.body) and readable(ours.body)):
             return False
-        return self.ask(theirs.body, ours.body) if self.ask else None
+        return self.decide(theirs.body, ours.body) if self.decide else None
 
 
 def _all(verdicts: Iterable[bool | None]) -> bool | None:
@@ -175,10 +173,10 @@ def _tree(side: Shape) -> Node | None:
     return side.tree if isinstance(side, Formula) and not side.quantity.unit else None
 
 
-def _items(found: Shape) -> tuple[Shape, ...]:
+def _items(shape: Shape) -> tuple[Shape, ...]:
     """Of a list, a set or a vector; anything else is one item."""
-    is_vector = isinstance(found, Group) and found.kind == "()" and not found.name
-    return found.items if isinstance(found, Several) or is_vector else (found,)
+    is_vector = isinstance(shape, Group) and shape.kind == "()" and not shape.name
+    return shape.items if isinstance(shape, Several) or is_vector else (shape,)
 
 
 def _names(items: Iterable[Shape]) -> set[str]:
@@ -202,12 +200,12 @@ def _unnamed(items: Iterable[Shape]) -> tuple[Shape, ...]:
 
 
 def _beyond(items: Sequence[Shape], others: Sequence[Shape]) -> list[Shape]:
-    """The items that are not written among the others."""
-    written = Counter(other.text for other in others)
-    found = []
+    """The items whose text is not among the others."""
+    texts = Counter(other.text for other in others)
+    rest = []
     for item in items:
-        if written[item.text] > 0:
-            written[item.text] -= 1
+        if texts[item.text] > 0:
+            texts[item.text] -= 1
         else:
-            found.append(item)
-    return found
+            rest.append(item)
+    return rest

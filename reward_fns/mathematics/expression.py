@@ -1,8 +1,8 @@
-r"""One formula as a tree, where its reading is beyond doubt; where it is not, there is no tree.
+r"""One formula as a tree, if its meaning is unambiguous; otherwise there is no tree.
 
-Reads arithmetic, fractions, roots, powers, factorials, binomials, the elementary functions, variables with subscripts.
+Parses arithmetic, fractions, roots, powers, factorials, binomials, elementary functions, variables with subscripts.
 Left to algebra: sums, integrals, limits, absolute values, functions named by a letter, `a/bc` (is it (a/b)c?), and all
-notation that is not listed here.
+other notation.
 """
 
 from collections.abc import Sequence
@@ -25,7 +25,7 @@ _STARTS = {*_CLOSING, *_VARIABLES, *_CONSTANTS, r"\frac", r"\sqrt", r"\binom", *
 
 
 class Node(NamedTuple):
-    """`value` is a number's Fraction or a name, `places` how many a decimal has; kinds are those of `value.py`."""
+    """`value` is a number's Fraction or a name, `places` the decimal places; the kinds are those of `value.py`."""
 
     kind: str
     children: tuple["Node", ...] = ()
@@ -34,7 +34,7 @@ class Node(NamedTuple):
 
 
 class UnreadableExpression(ValueError):
-    """No tree: the notation is unknown here, or has two readings."""
+    """No tree: the notation is unknown or ambiguous."""
 
 
 def read(tokens: Tokens) -> Node | None:
@@ -118,13 +118,13 @@ class _Reader:
         return self.atom() if self.next.text == "{" else _signed(self.take("-"), self.atom())
 
     def argument(self) -> Node:
-        """What a command applies to: a group in braces, or else one symbol."""
+        """The argument of a command: a group in braces, or else one symbol."""
         if self.next.kind == NUMBER and len(self.next.text) > 1:
             raise UnreadableExpression
         return self.atom()
 
     def atom(self) -> Node:
-        """All recursion goes through here, so that no answer is nested deeper than the stack is."""
+        """All recursion goes through here, where the depth is limited: no answer overflows the stack."""
         self.depth += 1
         if self.depth > _DEEPEST:
             raise UnreadableExpression

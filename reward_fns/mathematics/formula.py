@@ -1,13 +1,13 @@
-r"""Two formulas compared without algebra: is the answer worked out as far as the reference is, and has it its value?
+r"""Two formulas compared without algebra: is the answer evaluated as far as the reference, and has it the same value?
 
-Equal is not enough. "Compute 17 · 23" has the equal answer `17 \cdot 23`, and so has every problem that holds the
-formula it asks to evaluate; a policy that is paid for handing back the sum, the integral, the factorial or the last
-line of its arithmetic learns to do that, and makes fewer mistakes for it. So an answer may leave an operation undone
-only where the reference does. For a reference that is a number, the answer is a number: an integer, a decimal, a mixed
-number, scientific notation, or, if the reference is no integer, a fraction (in lowest terms or not).
+Equality is not enough. "Compute 17 · 23" has the equal answer `17 \cdot 23`, as has every problem that contains the
+formula to evaluate; a policy that is rewarded for copying the sum, the integral, the factorial or its last line of
+arithmetic learns to do that, and makes fewer mistakes by it. So an answer may leave an operation unevaluated only if
+the reference does. If the reference is a number, the answer must be a number: an integer, a decimal, a mixed number,
+scientific notation, or, if the reference is no integer, a fraction (in lowest terms or not).
 
-What this cannot see is a rearrangement by the same operations: a root that is not simplified, a product that was to be
-factored or expanded. Those are accepted.
+Rearrangements with the same operations are not detected, and accepted: a root that is not simplified, a product that
+was to be factored or expanded.
 """
 
 from collections.abc import Sequence
@@ -22,7 +22,7 @@ Tree = Node | None
 
 _ROUNDED = 6  # significant digits a rounded decimal must have to stand for 1/3 or pi
 
-# Notation for an operation that is still to be done; what the formulas of `expression` hold is looked at as a tree.
+# Notation for an unevaluated operation, for formulas that `expression` does not parse.
 _UNDONE = frozenset(
     r"""\sum \prod \int \iint \oint \lim \max \min \gcd \lcm \det \binom \choose ! \pmod \bmod \mod \lfloor \lceil
     \sin \cos \tan \cot \sec \csc \arcsin \arccos \arctan \sinh \cosh \tanh \log \ln \Re \Im \arg \deg \sup \inf
@@ -34,7 +34,7 @@ _FUNCTIONS |= {name: "hyperbolic" for name in ("sinh", "cosh", "tanh")} | {"ln":
 
 
 def done(gold: Tree, answer: Tree, gold_tokens: Tokens, tokens: Tokens) -> bool:
-    """Whether `answer` leaves undone only what `gold` does. Without a tree a formula is judged by its symbols."""
+    """Whether `answer` leaves unevaluated only what `gold` does. Without a tree a formula is judged by its symbols."""
     if gold is not None and is_number(gold):
         return answer is not None and is_number(answer) and (_unsigned(answer).kind != "div" or not _is_integer(gold))
     if gold is not None and answer is not None:
@@ -43,7 +43,7 @@ def done(gold: Tree, answer: Tree, gold_tokens: Tokens, tokens: Tokens) -> bool:
 
 
 def is_number(node: Node) -> bool:
-    """A number as one writes it down: 5, -0.5, 3/4, 6.7 x 10^-5."""
+    """A literal number: 5, -0.5, 3/4, 6.7 x 10^-5."""
     node = _unsigned(node)
     if node.kind == "div":
         return all(_unsigned(child).kind == "number" for child in node.children)
@@ -85,13 +85,13 @@ def _is_integer(node: Node) -> bool:
 
 
 def _undone(node: Node) -> set[str]:
-    """The operations of a formula that could be carried further."""
-    found = set().union(*(_undone(child) for child in node.children))
+    """The operations of a formula that could still be evaluated."""
+    kinds = set().union(*(_undone(child) for child in node.children))
     kind, children = node.kind, [_unsigned(child) for child in node.children]
     numbers = [child for child in children if is_number(child)]
     sums = [child for child in children if child.kind == "add" and _constant(child)]
     if kind in _FUNCTIONS:
-        found.add(_FUNCTIONS[kind])
+        kinds.add(_FUNCTIONS[kind])
     if (
         kind in ("factorial", "binomial") and all(map(_constant, children))
         or kind in ("add", "mul") and len(numbers) > 1
@@ -100,8 +100,8 @@ def _undone(node: Node) -> set[str]:
         or kind == "pow" and children[0] in sums
         or kind == "div" and children[1] in sums
     ):  # fmt: skip
-        found.add(kind)
-    return found
+        kinds.add(kind)
+    return kinds
 
 
 def _constant(node: Node) -> bool:
@@ -109,7 +109,7 @@ def _constant(node: Node) -> bool:
 
 
 def same_value(gold: Tree, answer: Tree) -> bool | None:
-    """Equal at a point of positive and at one of negative values of the variables; a constant, once."""
+    """Equal at one point of positive and one of negative values of the variables; `None` if undecided."""
     if gold is None or answer is None:
         return None
     constant = not (_varies(gold) or _varies(answer))
@@ -123,17 +123,17 @@ def same_value(gold: Tree, answer: Tree) -> bool | None:
 
 
 def same_percent(percent: Tree, number: Tree) -> bool:
-    """50 % is 0.5; it is also 50, for a reference or an answer to "what percent" often leaves the sign out.
+    """50 % is 0.5; it is also 50, because answers to "what percent" often leave the sign out.
 
-    Up to 1 the second reading would make 0.5 % of 0.5, so there only the first holds.
+    For values up to 1 only the first holds, or 0.5 % would equal 0.5.
     """
     if percent is None or number is None or not is_number(percent) or not is_number(number):
         return False
     try:
-        part, whole = evaluate(percent), evaluate(number)
+        percentage, value = evaluate(percent), evaluate(number)
     except Unsure:
         return False
-    return bool(part == 100 * whole or part == whole and abs(part) > 1)
+    return bool(percentage == 100 * value or percentage == value and abs(percentage) > 1)
 
 
 def proportional(gold: Sequence[Tree], answer: Sequence[Tree], *, directed: bool) -> bool:
@@ -155,10 +155,10 @@ def _varies(node: Node) -> bool:
 
 
 def _rounded(written: Node, decimal: Any, value: Any) -> bool:
-    """A decimal may stand for what no decimal can express, if it has enough digits. Two decimals are exact."""
+    """Whether a decimal with enough digits is the rounded value of what has no finite decimal."""
     if not is_decimal(written) or not isinstance(decimal, Fraction):
         return False
     if isinstance(value, Fraction) and pow(10, value.denominator.bit_length(), value.denominator) == 0:
-        return False  # its decimals end
+        return False  # a finite decimal
     digits = abs(decimal) * Fraction(10) ** places(written)
     return digits >= 10 ** (_ROUNDED - 1) and rounds_to(value, decimal, places(written))

@@ -1,14 +1,14 @@
-"""Algebra under a limit of time and memory, in processes that are killed and replaced when they exceed it.
+"""Algebra with a time and a memory limit, in processes that are killed and replaced when they exceed one.
 
-One thread a process: it sends a question, waits for the reply and kills the process if none comes in time. Callers get
-futures, so an event loop never waits, and nothing here needs the main thread or signals. Processes start with the
-first question, and end with this one, however it ends.
+One thread per process sends a request, waits for the reply and kills the process if none comes in time. Callers get
+futures, so an event loop never blocks, and nothing here needs the main thread or signals. Processes start with the
+first request and end with this process, even if it is killed.
 
-The limit is one of wall time, but nobody is cut off before having had a tenth of it in processor time: on a machine
-that does something else as well a right answer must not become a time-out. A question that has run for a tenth of its
-limit no longer counts against `workers`, so that others are not kept waiting behind it.
+The limit is wall time, but no comparison is stopped before it has had a tenth of it as processor time: on a busy
+machine a correct answer must not become a time-out. A comparison that has run for a tenth of its limit no longer counts
+against `workers`, so others do not wait for it.
 
-Failures of the processes themselves raise `PoolError`. What a question does to its own process is its outcome.
+Failures of the processes themselves raise `PoolError`. What a request does to its own process is its outcome.
 """
 
 import contextlib
@@ -30,22 +30,22 @@ from agon_verl.errors import AgonError
 TRUE, FALSE, TIMEOUT, MEMORY, CRASH, ERROR = "true", "false", "timeout", "memory", "crash", "error"
 
 _SHARE = 0.1  # of the limit: the least processor time before a time-out
-_SLOW = 0.1  # of the limit: when a question no longer counts against the workers
-_SPARE = 8  # times as many processes while some hang
-_PATIENCE = 30  # limits that a question may wait for that processor time
+_SLOW = 0.1  # of the limit: from then on a comparison no longer counts against `workers`
+_SPARE = 8  # factor of `workers` by which processes may grow while some hang
+_PATIENCE = 30  # times the limit that a comparison may wait for processor time
 _WORKER = "reward_fns.mathematics.pool_worker"
 _START_S = 120.0
-_REMEMBERED = 4096  # outcomes
+_CACHED = 4096  # outcomes
 
-Question = tuple[str, str | None, bool | None]
+Request = tuple[str, str | None, bool | None]
 
 
 class PoolError(AgonError, RuntimeError):
-    """The judge failed, not the answer."""
+    """The worker processes failed, independently of the answer."""
 
 
 class PoolLimits(NamedTuple):
-    """Seconds and megabytes for one comparison, and how many run side by side."""
+    """Seconds and megabytes for one comparison, and how many run at the same time."""
 
     seconds: float = 1.0
     megabytes: int = 512
@@ -58,7 +58,7 @@ class _Worker(NamedTuple):
 
 
 class Pool:
-    """`submit` is safe from any thread. The same question is asked once: outcomes are remembered."""
+    """`submit` may be called from any thread. Outcomes are cached, so equal requests are computed once."""
 
     def __init__(self, limits: PoolLimits) -> None:
         self.limits = limits
@@ -68,36 +68,37 @@ class Pool:
         self._threads = ThreadPoolExecutor(_SPARE * limits.workers, "math-pool")
         self._slots = threading.Semaphore(limits.workers)
         self._idle: list[_Worker] = []
-        self._asking = threading.Lock()
-        self._outcomes: dict[Question, Future[str]] = {}
+        self._submitting = threading.Lock()
+        self._outcomes: dict[Request, Future[str]] = {}
 
     def submit(self, gold: str, answer: str | None, finished: bool | None) -> "Future[str]":
-        """TRUE or FALSE, or what became of the process; with `answer=None` a check of the reference alone."""
-        question = (gold, answer, finished)
-        with self._asking:
-            known = self._outcomes.pop(question, None)
-            if known is None or known.done() and known.exception():
-                known = self._threads.submit(self._judge, question)
-            self._outcomes[question] = known  # the latest last
-            if len(self._outcomes) > _REMEMBERED:
+        """TRUE, FALSE or how the process failed; with `answer=None` a check of the reference alone."""
+        request = (gold, answer, finished)
+        with self._submitting:
+            outcome = self._outcomes.pop(request, None)
+            if outcome is None or outcome.done() and outcome.exception():
+                outcome = self._threads.submit(self._judge, request)
+            self._outcomes[request] = outcome  # the latest last
+            if len(self._outcomes) > _CACHED:
                 del self._outcomes[next(iter(self._outcomes))]
-        return known
+        return outcome
 
-    def _judge(self, question: Question) -> str:
-        outcome = self._ask(question)
-        return self._ask(question) if outcome == CRASH else outcome  # once may be the machine's fault
+    def _judge(self, request: Request) -> str:
+        outcome = self._compare(request)
+        return self._compare(request) if outcome == CRASH else outcome  # a single crash may be the machine's fault
 
-    def _ask(self, question: Question) -> str:
+    def _compare(self, request: Request) -> str:
         outcome = CRASH
         with self._slots:
             with self._starting:
                 worker = self._ready()
             began, used = time.monotonic(), _cpu(worker.pid)
             with contextlib.suppress(ConnectionError):
-                worker.jobs.send_bytes(json.dumps(question).encode())
+                worker.jobs.send_bytes(json.dumps(request).encode())
             worker.jobs.poll(self.limits.seconds * _SLOW)
         with contextlib.suppress(EOFError, ConnectionError):
-            if self._replied(worker, began, used, _SHARE if question[1] is not None else 1.0):
+            # A reference gets the full limit as processor time: if it fails, the run may stop.
+            if self._replied(worker, began, used, _SHARE if request[1] is not None else 1.0):
                 outcome = str(json.loads(worker.jobs.recv_bytes())).lower()
             else:
                 os.kill(worker.pid, signal.SIGKILL)  # it is alive: its end of the connection is open
@@ -109,19 +110,21 @@ class Pool:
         return outcome
 
     def _replied(self, worker: _Worker, began: float, used: float, share: float) -> bool:
-        """Wait for the reply until the time is up. What is said of a reference may end a run: it has its full share."""
+        """Wait for the reply until the time is up; `share` is the least processor time, as a share of the limit."""
         seconds = self.limits.seconds
         replied = worker.jobs.poll(max(0.0, began + seconds - time.monotonic()))
         while not replied and _cpu(worker.pid) - used < share * seconds:
             replied = worker.jobs.poll(0.05)
             if time.monotonic() - began > _PATIENCE * seconds:
-                raise PoolError(f"a comparison got no processor time for {_PATIENCE * seconds:.0f} s")
+                raise PoolError(
+                    f"a comparison got no processor time for {_PATIENCE * seconds:.0f} s: the machine is too busy"
+                )
         return replied
 
     def _ready(self) -> _Worker:
         while self._idle:
             worker = self._idle.pop()
-            if not worker.jobs.poll():  # or it has died, or ended because it had grown
+            if not worker.jobs.poll():  # otherwise it has died, or ended because it had grown
                 return worker
             worker.jobs.close()
         for again in (True, False):
@@ -130,7 +133,7 @@ class Pool:
             except OSError as error:
                 self._stop()
                 if not again:
-                    raise PoolError("the process that starts the workers does not answer") from error
+                    raise PoolError("the process that starts the workers does not respond") from error
         raise AssertionError
 
     def _fork(self) -> _Worker:
@@ -161,8 +164,8 @@ class Pool:
             if not started:
                 self._stop()
                 printed.seek(0)
-                said = printed.read().decode(errors="replace").strip()
-                raise PoolError(f"{_WORKER} does not start: {said[-2000:]}")
+                message = printed.read().decode(errors="replace").strip()
+                raise PoolError(f"{_WORKER} does not start: {message[-2000:]}")
 
     def _stop(self) -> None:
         if self.forker is not None:
@@ -172,7 +175,7 @@ class Pool:
 
 
 def _cpu(pid: int) -> float:
-    """Seconds of processor time that a process has had; none if it has ended."""
+    """Seconds of processor time that a process has used; 0 if it has ended."""
     try:
         with open(f"/proc/{pid}/stat") as file:
             fields = file.read().rpartition(")")[2].split()
@@ -186,7 +189,7 @@ _pools_lock = threading.Lock()
 
 
 def pool(limits: PoolLimits) -> Pool:
-    """This process's pool; one that a fork inherited is not used, for its threads stayed behind."""
+    """The pool of this process. One inherited by a fork is not used, because its threads were not copied."""
     key = (os.getpid(), limits)
     with _pools_lock:
         if key not in _pools:

@@ -1,11 +1,11 @@
-"""The processes that do algebra; `pool` starts the first, in which `main` runs.
+"""The processes that do algebra. `pool` starts the first one, which runs `main` and forks the workers.
 
-It imports math-verify once, a second of work, and then only forks: a worker that was killed is replaced within
-milliseconds, and all of them share the memory of the imports. It ends when the other end of its socket closes, or its
-parent is another than at its start (the end may live on in a fork of the parent); workers end with it.
+It imports math-verify once, which takes a second, and then only forks: a killed worker is replaced within milliseconds,
+and all workers share the memory of the imports. It ends when the other end of its socket closes, or when its parent
+changes (a fork of the parent may still have the socket open); the workers end with it.
 
-Messages are JSON. A question is `[gold, answer, finished]`, or `[gold, null, null]` to check a reference alone; the
-reply is one of `true`, `false`, "memory", "error". A worker that has grown ends after its reply.
+Messages are JSON. A request is `[gold, answer, finished]`, or `[gold, null, null]` to check a reference alone; the
+reply is `true`, `false`, "memory" or "error". A worker that has grown too large ends after its reply.
 """
 
 import contextlib
@@ -24,7 +24,7 @@ from reward_fns.mathematics import algebra
 from reward_fns.mathematics.equal import equal, reference
 
 _POLL_S = 2.0
-# What makes math-verify and sympy import and build what they put off, for a worker to inherit.
+# Formulas that make math-verify and sympy do their lazy imports, for the workers to inherit.
 _WARM_UP = (
     (r"\sum_{k=1}^{n} k", r"\frac{n(n+1)}{2}"),
     (r"\sum_{k=0}^{n} \frac{x^k}{k!}", r"e^{-x} + \sqrt[3]{y} - a_1 \cdot \binom{n}{k}"),
@@ -34,15 +34,15 @@ _WARM_UP = (
 
 
 def main(descriptor: int, megabytes: int) -> None:
-    """Fork a worker for every connection that comes, and answer with its number."""
+    """Fork a worker for every connection received, and reply with its process number."""
     control = socket.socket(fileno=descriptor)
     logging.getLogger("math_verify").setLevel(logging.CRITICAL)
     for gold, answer in _WARM_UP:
-        equal(gold, answer, finished=False, ask=algebra.same)
-    gc.freeze()  # or the first collection in a worker would copy all it shares
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # a Ctrl-C in the terminal is the parent's to handle
-    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for a worker
-    os.dup2(os.open(os.devnull, os.O_WRONLY), 2)  # from here on nobody reads what is printed
+        equal(gold, answer, finished=False, decide=algebra.same)
+    gc.freeze()  # or the first collection in a worker would copy the shared memory
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent handles Ctrl-C
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # workers are not waited for
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 2)  # nobody reads it after the start
     forker, parent = os.getpid(), os.getppid()
     control.send(b"ready")
     while os.getppid() == parent:
@@ -54,7 +54,7 @@ def main(descriptor: int, megabytes: int) -> None:
         pid = os.fork()
         if not pid:
             control.close()
-            ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG: end with the one who forked
+            ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG: end with the parent
             if os.getppid() == forker:
                 work(Connection(descriptors[0]), megabytes)
             os._exit(0)
@@ -72,7 +72,7 @@ def work(jobs: Connection, megabytes: int) -> None:
             reply = _judge(*json.loads(jobs.recv_bytes()))
             grown = _kilobytes("VmPeak") - before
             if reply is False and grown > 0.9 * most:
-                reply = "memory"  # sympy caught the error and went on without the result
+                reply = "memory"  # sympy caught the error and continued without the result
             jobs.send_bytes(json.dumps(reply).encode())
 
 
@@ -82,10 +82,10 @@ def _judge(gold: str, answer: str | None, finished: bool) -> bool | str:
             for formula in reference(gold).formulas():
                 algebra.check(formula)
             return True
-        return bool(equal(gold, answer, finished=finished, ask=algebra.same))
+        return bool(equal(gold, answer, finished=finished, decide=algebra.same))
     except MemoryError:
         return "memory"
-    except Exception:  # sympy raises anything at all; the parent finds out whether the reference is to blame
+    except Exception:  # sympy raises anything; the parent checks whether the reference is the cause
         return "error"
 
 

@@ -1,8 +1,7 @@
-r"""The shape of an answer: what it is a list, a set, a pair or an equation of, before any value is looked at.
+r"""The shape of an answer: a list, a set, a pair, an equation and so on, parsed before any value is compared.
 
-Most wrong accepts of symbolic graders are confusions of shape: a set for a pair, the last member of a chain of
-equalities for all of it, two answers where one was asked. Here the shape is read first and only its members are ever
-compared as values.
+Most wrong accepts of symbolic graders confuse shapes: a set with a pair, the last member of a chain of equalities with
+the chain, two answers with one. Here only the members of equal shapes are compared as values.
 
     3, 5, 7     1 \pm 2     x=1 or x=2      several values, in any order
     \{3, 5\}    [1,2] \cup [3,4]            a set, a union
@@ -11,15 +10,18 @@ compared as values.
     x = 5   f(x) = 2x + 1   5 = 2 + 3       a chain of equalities, with the names it starts with
     x + y < 5                               any other relation
     (B)   yes   no solution                 a choice, words
-    12 cm                                   a formula with what stands around it
+    12 cm                                   a formula with what surrounds it
 """
 
 import re
-from functools import lru_cache
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from functools import cached_property, lru_cache
+from itertools import accumulate
 
-from reward_fns.mathematics.shapes import Chain, Choice, Formula, Group, Several, Shape, Words
+from reward_fns.mathematics.expression import Node, read
 from reward_fns.mathematics.tokens import COMMAND, MARK, NUMBER, RUN, WORD, Token, Tokens, plain, tokenize
-from reward_fns.mathematics.units import quantity
+from reward_fns.mathematics.units import Quantity, quantity
 
 _OPEN, _CLOSE = ("(", "[", "{", r"\{", r"\langle", r"\begin"), (")", "]", "}", r"\}", r"\rangle", r"\end")
 _DEEPEST = 30
@@ -29,7 +31,7 @@ _PREFIX = re.compile(
 _NUMERALS = """zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen
     seventeen eighteen nineteen twenty""".split()
 _ARTICLES = re.compile(r"^(?:the|a|an|it is|it's) ")
-# What is read as something else: words without articles and plurals, or whole texts.
+# Equivalent answers: words without articles and plurals, or complete texts.
 _SYNONYMS = {
     "true": "yes", "false": "no", "dne": "does not exist", "limit does not exist": "does not exist",
     r"\emptyset": "no solution", r"\{\}": "no solution", "empty set": "no solution",
@@ -48,9 +50,72 @@ _ANOTHER_CHOICE = re.compile(r"(?<![A-Za-z])[A-J] ?[).:]|^[A-J]$")
 _NOT_NAMES = frozenset((r"\pi", r"\infty", "e", "i"))
 
 
-def shape(answer: str) -> Shape:
-    """Read an answer. Never fails: what cannot be read is text."""
-    return _remembered(answer) if len(answer) <= 100 else _read(answer)  # what is remembered must stay small
+@dataclass(frozen=True)
+class Shape:
+    """`text` is the answer in one spelling: equal texts are equal answers. A plain `Shape` is only text."""
+
+    text: str
+    items: tuple["Shape", ...] = ()
+
+    def formulas(self) -> Iterator[Tokens]:
+        """All formulas in it."""
+        for item in self.items:
+            yield from item.formulas()
+
+
+@dataclass(frozen=True)
+class Formula(Shape):
+    quantity: Quantity = field(kw_only=True)
+
+    def formulas(self) -> Iterator[Tokens]:
+        yield self.quantity.body
+
+    @cached_property
+    def tree(self) -> Node | None:
+        return read(self.quantity.body)
+
+
+@dataclass(frozen=True)
+class Words(Shape):
+    words: str = field(kw_only=True)
+
+
+@dataclass(frozen=True)
+class Choice(Shape):
+    """A letter of a multiple-choice question; the only item is what follows it, as in "(B) 12"."""
+
+    letter: str = field(kw_only=True)
+
+
+@dataclass(frozen=True)
+class Several(Shape):
+    """Values or intervals in any order; `braced` for a set in braces or a union."""
+
+    braced: bool = False
+
+
+@dataclass(frozen=True)
+class Group(Shape):
+    """Ordered items. `kind` is the brackets of a pair or interval, "()" for other vectors, or a description.
+
+    `name` is the variable of an interval written as an inequality.
+    """
+
+    kind: str = field(kw_only=True)
+    name: str = ""
+
+
+@dataclass(frozen=True)
+class Chain(Shape):
+    """`names = items[0] = items[1] …`; without a name an equation or, with another `op`, an inequality."""
+
+    names: tuple[str, ...] = ()
+    op: str = "="
+
+
+def read_shape(answer: str) -> Shape:
+    """Parse an answer. Never fails: what cannot be parsed is plain text."""
+    return _cached(answer) if len(answer) <= 100 else _read(answer)  # the cache must stay small
 
 
 def _read(answer: str) -> Shape:
@@ -61,7 +126,7 @@ def _read(answer: str) -> Shape:
         return Shape(plain(tokens))
 
 
-_remembered = lru_cache(maxsize=1024)(_read)
+_cached = lru_cache(maxsize=1024)(_read)
 
 
 def _shape(tokens: Tokens) -> Shape:
@@ -71,9 +136,9 @@ def _shape(tokens: Tokens) -> Shape:
         return _choice(tokens, text) or Shape(text)  # B) 12
     if text in _SYNONYMS:
         return Words(text, words=_SYNONYMS[text])
-    for read in (_several, _relation, _ratio, _bracketed, _matrix, _plus_minus, _choice, _words):
-        if (found := read(tokens, text)) is not None:
-            return found
+    for parse in (_several, _relation, _ratio, _bracketed, _matrix, _plus_minus, _choice, _words):
+        if (shape := parse(tokens, text)) is not None:
+            return shape
     return Formula(text, quantity=quantity(tokens))
 
 
@@ -82,7 +147,7 @@ def _shapes(parts: list[Tokens]) -> tuple[Shape, ...]:
 
 
 def _strip(tokens: Tokens) -> Tokens:
-    """Without braces around the whole, and without a comma or full stop behind it."""
+    """Without enclosing braces, and without a comma or full stop at the end."""
     while tokens and tokens[-1].text in (",", ";", "."):
         tokens = tokens[:-1]
     while len(tokens) > 1 and tokens[0].text == "{" and _closing(tokens) == len(tokens) - 1:
@@ -91,12 +156,8 @@ def _strip(tokens: Tokens) -> Tokens:
 
 
 def _depths(tokens: Tokens) -> list[int]:
-    """How many brackets are open behind each token."""
-    depth, found = 0, []
-    for token in tokens:
-        depth += (token.text in _OPEN) - (token.text in _CLOSE)
-        found.append(depth)
-    return found
+    """How many brackets are open after each token."""
+    return list(accumulate((token.text in _OPEN) - (token.text in _CLOSE) for token in tokens))
 
 
 def _balanced(tokens: Tokens) -> bool:
@@ -105,20 +166,20 @@ def _balanced(tokens: Tokens) -> bool:
 
 
 def _closing(tokens: Tokens) -> int:
-    """Where the bracket closes that the tokens begin with."""
+    """The index at which the first bracket closes."""
     depths = _depths(tokens)
     return depths.index(0) if 0 in depths else -1
 
 
 def _split(tokens: Tokens, *separators: str) -> tuple[list[Tokens], list[str]]:
     """The parts between separators outside all brackets, and the separators."""
-    parts, found, start = [], [], 0
+    parts, matched, start = [], [], 0
     for index, (token, depth) in enumerate(zip(tokens, _depths(tokens), strict=True)):
         if not depth and token.text in separators and token.kind in (MARK, COMMAND):
             parts.append(tokens[start:index])
-            found.append(token.text)
+            matched.append(token.text)
             start = index + 1
-    return [*parts, tokens[start:]], found
+    return [*parts, tokens[start:]], matched
 
 
 def _several(tokens: Tokens, text: str) -> Shape | None:
@@ -137,8 +198,8 @@ def _values(item: Shape) -> tuple[Shape, ...]:
 
 
 def _relation(tokens: Tokens, text: str) -> Shape | None:
-    members, found = _split(tokens, r"\in")
-    if len(found) == 1 and _name(members[0]):
+    members, separators = _split(tokens, r"\in")
+    if len(separators) == 1 and _name(members[0]):
         return _shape(members[1])
     parts, ops = _split(tokens, "=", "!=", "<", "<=", ">", ">=")
     if not ops:
@@ -165,7 +226,7 @@ def _name(tokens: Tokens) -> bool:
 
 
 def _inequality(parts: list[Tokens], ops: list[str], text: str) -> Shape | None:
-    """`a < x <= b` and `x > a` are intervals; with anything but a bare name in them they are relations."""
+    """`a < x <= b` and `x > a` are intervals; with anything but a bare name they are relations."""
     if set(ops) <= {">", ">="}:  # from small to large
         parts, ops = parts[::-1], [op.replace(">", "<") for op in reversed(ops)]
     if len(parts) == 2 and ops != ["!="] and _name(parts[0]) != _name(parts[1]):

@@ -1,9 +1,9 @@
-r"""An answer as a list of symbols: the one place that knows how LaTeX, plain text and Unicode write the same thing.
+r"""An answer as a list of symbols: the only module that handles the different spellings of LaTeX, text and Unicode.
 
-Spelling that carries no meaning goes here (`\left`, `\,`, `\dfrac`, `\leq`, `$`, `−`, `½`), and numbers get one form
-(`1,234`, `1\frac{4}{5}`, `0.\overline{3}`). Nothing else is dropped: a command or a character that is not known stays
-in the list, where no later step will read past it. So hidden text (`\phantom{6}`), look-alike letters and digits of
-other scripts make an answer unreadable rather than right.
+Spelling without meaning is removed (`\left`, `\,`, `\dfrac`, `\leq`, `$`, `−`, `½`), and numbers get one form (`1,234`,
+`1\frac{4}{5}`, `0.\overline{3}`). Nothing else is dropped: an unknown command or character stays in the list, and no
+later step skips it. So hidden text (`\phantom{6}`), look-alike letters and digits of other scripts make an answer
+unreadable and not correct.
 """
 
 import re
@@ -20,7 +20,7 @@ class Token(NamedTuple):
 
     kind: str
     text: str
-    spaced: bool = False  # white space stood in front of it
+    spaced: bool = False  # after white space
 
 
 Tokens = tuple[Token, ...]
@@ -52,7 +52,7 @@ _SAME = {
     r"\approx": "=", r"\simeq": "=", r"\colon": ":", r"\backslash": r"\setminus", r"\varphi": r"\phi",
 }  # fmt: skip
 FUNCTIONS = frozenset("sin cos tan cot sec csc arcsin arccos arctan sinh cosh tanh ln log exp".split())
-# Plain words that stand for a symbol.
+# Plain words that mean a symbol.
 _PLAIN = {name: "\\" + name for name in (*FUNCTIONS, "sqrt", *_GREEK.split())}
 _PLAIN |= {"infinity": r"\infty", "inf": r"\infty", "percent": "%", "pct": "%", "or": "or", "and": "and"}
 _UNITS_OF_TWO = frozenset("cm mm km kg mg ml ft lb oz hr st nd rd th pm am".split())
@@ -123,10 +123,10 @@ def _repeating(digits: str, period: str) -> str:
     return _braced("frac", str(value.numerator), str(value.denominator))
 
 
-def _mixed(whole: str, top: str, below: str) -> str:
-    r"""1\frac{4}{5} is 9/5. An improper fraction there, as in 2\frac{3}{2}, has no agreed reading."""
-    a, b, c = int(whole), int(top), int(below)
-    return rf"\frac{{{a * c + b}}}{{{c}}}" if 0 < b < c else rf"{whole}\improper\frac{{{top}}}{{{below}}}"
+def _mixed(integer: str, top: str, below: str) -> str:
+    r"""1\frac{4}{5} is 9/5. An improper fraction there, as in 2\frac{3}{2}, has no agreed meaning."""
+    a, b, c = int(integer), int(top), int(below)
+    return rf"\frac{{{a * c + b}}}{{{c}}}" if 0 < b < c else rf"{integer}\improper\frac{{{top}}}{{{below}}}"
 
 
 def _bracketed(before: str) -> bool:
@@ -135,24 +135,24 @@ def _bracketed(before: str) -> bool:
 
 
 def _lex(text: str) -> list[Token]:
-    found: list[Token] = []
+    tokens: list[Token] = []
     end = 0
     for lexeme in _LEXEME.finditer(text):
         spaced, end = lexeme.start() > end, lexeme.end()
         if lexeme["number"]:
-            found.append(Token(NUMBER, lexeme["number"], spaced))
+            tokens.append(Token(NUMBER, lexeme["number"], spaced))
         elif lexeme["text"]:
-            found += _words(lexeme["text"][1:-1])
+            tokens += _words(lexeme["text"][1:-1])
         elif lexeme["letters"]:
-            found += _letters(lexeme["letters"], spaced, bool(found) and found[-1].kind == NUMBER)
+            tokens += _letters(lexeme["letters"], spaced, bool(tokens) and tokens[-1].kind == NUMBER)
         else:
             same = _SAME.get(lexeme.group(), lexeme.group())
-            found.append(Token(COMMAND if re.fullmatch(r"\\[A-Za-z]+", same) else MARK, same, spaced))
-    return found
+            tokens.append(Token(COMMAND if re.fullmatch(r"\\[A-Za-z]+", same) else MARK, same, spaced))
+    return tokens
 
 
 def _letters(run: str, spaced: bool, after_number: bool) -> list[Token]:
-    """Bare letters: a name that stands for a symbol, a word, or variables side by side."""
+    """Bare letters: the name of a symbol, a word, or a product of variables."""
     if symbol := _PLAIN.get(run.lower() if len(run) > 3 else run):
         return [Token(COMMAND if symbol[0] == "\\" else MARK, symbol, spaced)]
     unit = run.lower() in _UNITS_OF_TWO and (spaced or after_number) or run.lower() in _WORDS_OF_TWO and spaced
@@ -164,7 +164,7 @@ def _letters(run: str, spaced: bool, after_number: bool) -> list[Token]:
 
 
 def _words(text: str) -> list[Token]:
-    r"""The content of `\text{…}`: two letters and more are a word, whatever else is as it would be outside."""
+    r"""The content of `\text{…}`: two or more letters are a word, the rest is as outside."""
     if re.fullmatch(r"\s*[A-Za-z]{2}\s*", text) and text.strip() not in _PLAIN:
         return [Token(WORD, text.strip(), True)]
     lexed = _lex(text.replace("\\", " \\"))
@@ -172,6 +172,6 @@ def _words(text: str) -> list[Token]:
 
 
 def plain(tokens: Tokens) -> str:
-    """The tokens as one text, in which white space shows only between letters or digits, and braces around several."""
+    """The tokens as one text, with white space only between letters or digits and braces only around several."""
     text = _SPACE.sub("", " ".join(token.text for token in tokens))
     return _SPACE.sub("", _SINGLE.sub(r" \1", text))

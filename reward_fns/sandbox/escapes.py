@@ -17,7 +17,7 @@ _LIMITS = ProgramLimits(cpu=5.0, memory=128 * MB, output=MB)
 
 _ATTEMPTS = r"""
 import ctypes, json, mmap, os, socket, sys, threading
-told = json.loads(sys.stdin.read())
+host = json.loads(sys.stdin.read())
 holes = []
 
 def attempt(hole, action):
@@ -40,11 +40,11 @@ def new_user_namespace():
     if ctypes.CDLL(None, use_errno=True).unshare(0x10000000):
         raise OSError(ctypes.get_errno())
 
-attempt("the network can be reached", lambda: socket.create_connection(("127.0.0.1", told["port"]), 2))
-attempt("files of the host can be read", lambda: open(told["file"]).read())
+attempt("the network can be reached", lambda: socket.create_connection(("127.0.0.1", host["port"]), 2))
+attempt("files of the host can be read", lambda: open(host["file"]).read())
 attempt("processes can be started", fork)
 attempt("user namespaces can be made inside", new_user_namespace)
-attempt("memory is not limited", lambda: mmap.mmap(-1, told["memory"]))
+attempt("memory is not limited", lambda: mmap.mmap(-1, host["memory"]))
 for path in ("/escaped", "/box/escaped", "/dev/escaped", os.path.dirname(os.__file__) + "/escaped", "/usr/lib/escaped"):
     attempt(f"{path} can be written", lambda: write(path))
 attempt("/tmp is not limited", lambda: [write(f"/tmp/{i}", 1 << 22) for i in range(8)])
@@ -54,7 +54,7 @@ if (seen := sum(name.isdigit() for name in os.listdir("/proc"))) != 1:
     holes.append(f"{seen} processes can be seen")
 if extra := set(os.listdir("/proc/self/fd")) - {"0", "1", "2", "3"}:
     holes.append(f"{len(extra)} open files are inherited")
-if extra := set(os.environ) - {"LC_CTYPE", "PWD"}:  # which Python and bubblewrap set themselves
+if extra := set(os.environ) - {"LC_CTYPE", "PWD"}:  # set by Python and bubblewrap themselves
     holes.append("the environment is inherited: " + ", ".join(sorted(extra)))
 status = dict(line.split(":\t", 1) for line in open("/proc/self/status").read().splitlines() if ":\t" in line)
 if os.getuid() == 0 or int(status["CapEff"], 16) or int(status["CapPrm"], 16):
@@ -65,16 +65,16 @@ if status["Seccomp"] != "2":
     holes.append("system calls are not filtered")
 
 started = 0
-threading.stack_size(1 << 17)  # so that the limit on memory is not what is met first
+threading.stack_size(1 << 17)  # so that the memory limit is not reached first
 stop = threading.Event()
 try:
-    while started < 2 * told["threads"]:
+    while started < 2 * host["threads"]:
         threading.Thread(target=stop.wait, daemon=True).start()
         started += 1
 except RuntimeError:
     pass
 stop.set()
-if started >= 2 * told["threads"]:
+if started >= 2 * host["threads"]:
     holes.append("threads are not limited")
 if started < 8:
     holes.append(f"only {started} threads can be started (before Linux 5.14 all processes of a user count)")
@@ -82,32 +82,28 @@ print(json.dumps(holes))
 """
 
 
-def holes(run: Callable[[Job], RunResult]) -> list[str]:
-    """What a program run by `run` can do that it must not; none where the sandbox holds."""
+def find_holes(run: Callable[[Job], RunResult]) -> list[str]:
+    """What a program started by `run` can do although it must not; empty if the sandbox isolates it."""
 
     def attempt(source: str, stdin: bytes = b"", limits: ProgramLimits = _LIMITS) -> RunResult:
         return run(Job(Program("python", source.encode()), stdin, limits))
 
     with tempfile.NamedTemporaryFile("w") as file, socket.create_server(("127.0.0.1", 0)) as server:
         os.chmod(file.name, 0o644)
-        told = {
-            "file": file.name,
-            "port": server.getsockname()[1],
-            "memory": _LIMITS.memory + HEADROOM,
-            "threads": THREADS,
-        }
+        host = {"file": file.name, "port": server.getsockname()[1]}
+        host |= {"memory": _LIMITS.memory + HEADROOM, "threads": THREADS}
         try:
-            tried = attempt(_ATTEMPTS, json.dumps(told).encode())
+            result = attempt(_ATTEMPTS, json.dumps(host).encode())
         except SandboxError as error:
             return [str(error)]
     try:
-        found = json.loads(tried.stdout)
+        holes = json.loads(result.stdout)
     except ValueError:
-        return [f"the attempts to break out ended with {tried}"]
+        return [f"the attempts to break out ended with {result}"]
     if (endless := attempt("while True: pass", limits=ProgramLimits(0.2, 128 * MB, MB))).ending != "timeout":
-        found.append(f"an endless loop ended with {endless.ending}")
+        holes.append(f"an endless loop ended with {endless.ending}")
     if (flood := attempt("while True: print('x' * 65536)")).ending != "output_limit":
-        found.append(f"endless output ended with {flood.ending}")
+        holes.append(f"endless output ended with {flood.ending}")
     if (hungry := attempt("x = bytearray(400 << 20)\nwhile True: pass")).ending != "memory":
-        found.append(f"400 MB where 128 are allowed ended with {hungry.ending}")
-    return found
+        holes.append(f"400 MB with a limit of 128 MB ended with {hungry.ending}")
+    return holes

@@ -1,8 +1,8 @@
-"""What runs inside an e2b sandbox, as its root: one program, once, as nobody, and a line of JSON about how it ended.
+"""Runs as root inside an e2b machine: starts one program as nobody and prints its result as one line of JSON.
 
-A whole virtual machine separates the program from us, but the machine is used again, so the program is also separated
-from the machine: another user without rights, its own processes, network and temporary folders, all gone at its end.
-This file is uploaded as it is and imports the standard library alone.
+The virtual machine isolates the program from the judge. The machine is used for many programs, so each program is also
+isolated from the machine: a user without rights, its own process and network namespaces and temporary folders, which
+all end with it. This file is uploaded as it is and imports only the standard library.
 
     python3 guest.py JOB.json
 """
@@ -22,15 +22,15 @@ from typing import IO, Any
 
 HEADROOM = 1 << 30  # address space beyond the memory limit
 KEPT_STDERR = 4096
-STAGED = b"staged\n"  # what is printed before the program is started: without it the stage could not be set
-# The folders that anyone can write are the program's own for the length of its run, and it is the first to go when
-# memory is short. The shell stays as the first process: with it everything ends.
-STAGE = """
+READY = b"ready\n"  # printed before the program starts; without it the set-up failed
+# World-writable folders are private to the run, and the program is the first to be killed when memory is short. The
+# shell stays the first process of the namespace: when it ends, everything ends.
+SET_UP = """
 echo 1000 > /proc/self/oom_score_adj
 for folder in /tmp /var/tmp /dev/shm; do
   mount -t tmpfs -o size=16m,nr_inodes=4096,mode=1777 none $folder || exit 1
 done
-cd /tmp && echo staged || exit 1
+cd /tmp && echo ready || exit 1
 setpriv --reuid 65534 --regid 65534 --clear-groups --inh-caps=-all --no-new-privs "$@"
 exit $?
 """
@@ -67,20 +67,20 @@ def run(names: list[str], stdin: IO[bytes], job: dict[str, Any]) -> dict[str, An
     began = time.monotonic()
     process = subprocess.Popen(
         ["unshare", "--pid", "--fork", "--kill-child", "--mount", "--mount-proc", "--net", "--ipc", "--uts"]
-        + ["sh", "-c", STAGE, "sh", "prlimit", *limits, "--", sys.executable, "-I", *names],
+        + ["sh", "-c", SET_UP, "sh", "prlimit", *limits, "--", sys.executable, "-I", *names],
         stdin=stdin, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env={}, start_new_session=True,
     )  # fmt: skip
     deadline = began + job["wall"]
-    ending, (stdout, stderr) = watch(process, job["output"] + len(STAGED), deadline)
+    ending, (stdout, stderr) = watch(process, job["output"] + len(READY), deadline)
     while ending == "exited" and not os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT):
-        if time.monotonic() > deadline:  # its outputs are closed, but it runs on
+        if time.monotonic() > deadline:  # it closed its outputs, but still runs
             ending = "timeout"
         time.sleep(0.002)
     os.kill(process.pid, signal.SIGKILL)
     _, status, usage = os.wait4(process.pid, 0)
-    process.returncode = status  # collected here, and not again by subprocess
-    if not stdout.startswith(STAGED):
-        sys.exit("the stage could not be set: " + stderr.decode(errors="replace"))
+    process.returncode = status  # already collected: not again by subprocess
+    if not stdout.startswith(READY):
+        sys.exit("the sandbox could not be set up: " + stderr.decode(errors="replace"))
     cpu = usage.ru_utime + usage.ru_stime
     if ending == "exited" and cpu > job["cpu"]:
         ending = "timeout"
@@ -89,7 +89,7 @@ def run(names: list[str], stdin: IO[bytes], job: dict[str, Any]) -> dict[str, An
     return {
         "ending": ending,
         "exit_code": 128 + (status & 127) if status & 127 else status >> 8,
-        "stdout": base64.b64encode(stdout[len(STAGED) :]).decode(),
+        "stdout": base64.b64encode(stdout[len(READY) :]).decode(),
         "stderr": base64.b64encode(stderr).decode(),
         "cpu": cpu,
         "wall": time.monotonic() - began,
@@ -97,7 +97,7 @@ def run(names: list[str], stdin: IO[bytes], job: dict[str, Any]) -> dict[str, An
 
 
 def watch(process: "subprocess.Popen[bytes]", cap: int, deadline: float) -> tuple[str, tuple[bytearray, bytearray]]:
-    """Read both outputs, each up to the cap, until they are closed or time is up."""
+    """Read both outputs, each up to `cap` bytes, until they are closed or the deadline has passed."""
     assert process.stdout is not None and process.stderr is not None
     out, err = process.stdout.fileno(), process.stderr.fileno()
     read, noise = {out: bytearray(), err: bytearray()}, 0

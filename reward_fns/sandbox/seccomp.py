@@ -1,20 +1,22 @@
-"""The system calls a judged program may not make, as a filter that bubblewrap loads just before the program starts.
+"""The system calls that a judged program may not make, as a filter that bubblewrap loads before the program starts.
 
-Namespaces hide the host; this closes what they leave open. A program is one process with threads: without `fork` there
-are no bombs and no daemons, and a memory limit on the process is a limit on everything. Memory that no process limit
-counts is refused (System V segments, memory files, message queues), and so is what only widens the kernel's surface:
-sockets of any kind, nested namespaces, mounts, tracing, io_uring, bpf, keys; and `sync`, which makes the whole machine
-wait for its disk. A refused call fails with EPERM, which ends most attempts with an ordinary exception. Calls that need
-a capability are not listed: a program has none.
+Namespaces hide the host; the filter closes what they leave open. A program is one process with threads: without `fork`
+there are no fork bombs and no daemons, and a memory limit on the process covers everything. Memory that no process
+limit counts is refused (System V segments, memory files, message queues), and so are calls that only enlarge the attack
+surface of the kernel: sockets of any kind, nested namespaces, mounts, tracing, io_uring, bpf, keys; and `sync`, which
+makes all processes wait for the disk. A refused call fails with EPERM, which most programs see as an ordinary
+exception. Calls that need a capability are not listed: a program has none.
 
-Only little-endian x86_64 and aarch64 are known; elsewhere there is no filter and the sandbox refuses to start.
+Only little-endian x86_64 and aarch64 are supported; elsewhere there is no filter and the sandbox refuses to start.
 """
 
 import errno
 import platform
 import struct
 
-# name: (x86_64, aarch64), None where the architecture lacks it. From 424 on the numbers are the same everywhere.
+from reward_fns.sandbox import SandboxError
+
+# name: (x86_64, aarch64), None if the architecture lacks it. From 424 on both have the same numbers.
 _REFUSED: dict[str, tuple[int | None, int | None]] = {
     "sync": (162, 81), "syncfs": (306, 267), "io_setup": (206, 0), "inotify_init": (253, None),
     "inotify_init1": (294, 26), "fanotify_init": (300, 262),
@@ -44,10 +46,10 @@ _ALLOW, _KILL, _ERRNO = 0x7FFF0000, 0x80000000, 0x00050000
 
 
 def seccomp_filter(processes: bool, machine: str | None = None) -> bytes:
-    """The filter as bubblewrap's --seccomp reads it; with `processes` (for compilers) forking is allowed."""
+    """The filter in the format of bubblewrap's --seccomp; with `processes` (for compilers) forking is allowed."""
     machine = machine or platform.machine()
     if machine not in _AUDIT_ARCH:
-        raise ValueError(f"no system-call filter for {machine}: only {' and '.join(_AUDIT_ARCH)} are known")
+        raise SandboxError(f"no system-call filter for {machine}: only {' and '.join(_AUDIT_ARCH)} are supported")
     column = list(_AUDIT_ARCH).index(machine)
     refused = [row[column] for row in ({} if processes else _FORK).values()] + [r[column] for r in _REFUSED.values()]
     refuse, pretend_missing = _return(_ERRNO | errno.EPERM), _return(_ERRNO | errno.ENOSYS)
@@ -58,14 +60,14 @@ def seccomp_filter(processes: bool, machine: str | None = None) -> bytes:
         _op(_LOAD, _NUMBER),
         _op(_AT_LEAST, _X32, false=1),
         pretend_missing,
-        # Its flags lie in memory, out of a filter's sight; the C library then uses clone.
+        # The flags of clone3 are in memory, which a filter cannot read; without it the C library uses clone.
         _op(_EQUAL, _CLONE3, false=1),
         pretend_missing,
     ]
     for number in refused:
         if number is not None:
             program += [_op(_EQUAL, number, false=1), refuse]
-    # An ordinary user's program dies with its judge by this signal.
+    # The parent-death signal ends an ordinary user's program with its judge: it must not be changed.
     program += [_op(_EQUAL, _PRCTL[column], false=6), _op(_LOAD, _FIRST_ARGUMENT)]
     program += [_op(_EQUAL, _SET_PARENT_DEATH_SIGNAL, false=3), _op(_LOAD, _SECOND_ARGUMENT)]
     program += [_op(_EQUAL, _SIGKILL, true=1), refuse, _return(_ALLOW)]

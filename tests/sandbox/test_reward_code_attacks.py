@@ -1,21 +1,23 @@
-"""Hostile programs, judged beside honest ones: none scores, no neighbour notices, nothing is left.
+"""Hostile programs, judged together with honest ones: none scores, no honest program fails, nothing is left.
 
-All run once, each with an honest program beside it, in as many slots as keep several attacks going at a time; the tests
-then look at what came of it.
+All run once, each together with an honest program, in enough slots to run several attacks at a time; the tests then
+check the results.
 """
 
 import asyncio
+import ctypes
 import json
 import os
 import secrets
 import shutil
+import signal
 import socket
+import subprocess
 import time
 from pathlib import Path
 
 import pytest
 
-from reward_fns.sandbox import process
 from reward_fns.unit_tests import compute_score
 from tests.sandbox.code_attacks import ATTACKS, Attack
 
@@ -26,7 +28,7 @@ RUN = [attack for attack in ATTACKS if attack.language != "cpp" or shutil.which(
 
 
 class Battle:
-    """What came of all attacks, and what was there to be stolen, reached or left behind."""
+    """The results of all attacks, and what they could have stolen, reached or left behind."""
 
     def __init__(self, folder: Path) -> None:
         self.mark = f"agon-attack-{secrets.token_hex(8)}"
@@ -34,7 +36,7 @@ class Battle:
         self.problems = {"sum": SUM, "secret": {"inputs": ["1\n"], "outputs": [secret + "\n"]}}
         self.file = folder / "tests.json"
         self.file.write_text(json.dumps(self.problems))
-        self.namespaces: set[int] = set()
+        self.left_running: dict[int, str] = {}
         self.results: dict[str, str] = {}
         self.neighbours: dict[str, str] = {}
 
@@ -65,45 +67,55 @@ async def judge(source: str, language: str, problem: dict, **limits: float) -> s
 @pytest.fixture(scope="module")
 def battle(isolated: None, tmp_path_factory: pytest.TempPathFactory) -> Battle:
     battle = Battle(tmp_path_factory.mktemp("tests"))
-    before = process.Watched.open.__func__
-
-    def open_and_note(cls, pid, stack):
-        battle.namespaces.add(os.stat(f"/proc/{pid}/ns/pid").st_ino)
-        return before(cls, pid, stack)
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(process.Watched, "open", classmethod(open_and_note))
-        began = time.monotonic()
+    inherit_orphans(True)
+    try:
+        before, began = children(), time.monotonic()
         asyncio.run(battle.fight())
         print(f"{len(RUN)} attacks and as many honest programs in {time.monotonic() - began:.0f} s")
+        battle.left_running = {pid: command for pid, command in children().items() if pid not in before}
+    finally:
+        inherit_orphans(False)
     return battle
 
 
-def test_there_are_enough() -> None:
-    assert len(ATTACKS) >= 100
-    assert len({attack.name for attack in ATTACKS}) == len(ATTACKS)
+def inherit_orphans(enabled: bool) -> None:
+    """Let orphaned descendants become children of this process instead of the machine's first process."""
+    pr_set_child_subreaper = 36
+    assert ctypes.CDLL(None).prctl(pr_set_child_subreaper, int(enabled), 0, 0, 0) == 0
+
+
+def children() -> dict[int, str]:
+    """The children of this process, zombies included, with their command lines."""
+    pids = " ".join(path.read_text() for path in Path("/proc/self/task").glob("*/children")).split()
+    return {int(pid): Path(f"/proc/{pid}/cmdline").read_text() for pid in pids}
 
 
 @pytest.mark.parametrize("attack", RUN, ids=lambda attack: attack.name)
-def test_an_attack_fails_as_foreseen(attack: Attack, battle: Battle) -> None:
+def test_an_attack_fails_as_expected(attack: Attack, battle: Battle) -> None:
     assert battle.results[attack.name] in attack.verdict.split("|")
 
 
-def test_no_neighbour_is_disturbed(battle: Battle) -> None:
+def test_no_honest_program_fails(battle: Battle) -> None:
     assert {name: verdict for name, verdict in battle.neighbours.items() if verdict != "correct"} == {}
 
 
 def test_nothing_is_left_running(battle: Battle) -> None:
-    """By the process namespaces that the programs lived in: an orphan would have no other tie to this process."""
-    assert len(battle.namespaces) >= SLOTS
-    left = {}
-    for entry in filter(str.isdigit, os.listdir("/proc")):
-        try:
-            if os.stat(f"/proc/{entry}/ns/pid").st_ino in battle.namespaces:
-                left[entry] = Path(f"/proc/{entry}/cmdline").read_text()
-        except (FileNotFoundError, PermissionError):  # gone, or not even root may look
-            pass
-    assert left == {}
+    """By parentage: whatever an attack could have left would now be a child of this process."""
+    assert battle.left_running == {}
+
+
+def test_an_orphan_would_be_noticed() -> None:
+    inherit_orphans(True)
+    try:
+        before = children()
+        subprocess.run(["sh", "-c", "sleep 60 &"], check=True)
+        orphans = children().keys() - before.keys()
+        assert len(orphans) == 1
+        for pid in orphans:
+            os.kill(pid, signal.SIGKILL)
+            os.waitpid(pid, 0)
+    finally:
+        inherit_orphans(False)
 
 
 def test_nothing_is_left_on_disk(battle: Battle) -> None:
@@ -114,7 +126,7 @@ def test_nothing_is_left_on_disk(battle: Battle) -> None:
     assert not Path("/box").exists()
 
 
-def test_the_judge_holds_no_more_files_than_before(battle: Battle) -> None:
+def test_no_file_is_left_open(battle: Battle) -> None:
     def open_files() -> int:
         return len(os.listdir("/proc/self/fd"))
 

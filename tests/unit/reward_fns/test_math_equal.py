@@ -22,7 +22,7 @@ CASES = [json.loads(line) for line in PAIRS.read_text(encoding="utf-8").splitlin
 @pytest.mark.parametrize("category", sorted({case["category"] for case in CASES}))
 def test_the_labelled_pairs(category: str) -> None:
     cases = [case for case in CASES if case["category"] == category]
-    found = [equal(case["gold"], case["answer"], ask=algebra.same) for case in cases]
+    found = [equal(case["gold"], case["answer"], decide=algebra.same) for case in cases]
     wrong = [case for case, verdict in zip(cases, found, strict=True) if verdict is not case["equal"]]
     assert wrong == [case for case in cases if case.get("known")]  # limits that docs/verifiers.md owns up to
 
@@ -43,7 +43,7 @@ def test_few_pairs_need_algebra() -> None:
 
 def test_what_is_left_undone_is_equal_all_the_same() -> None:
     cases = [case for case in CASES if case["category"] == "left undone"]
-    found = {case["answer"]: equal(case["gold"], case["answer"], finished=False, ask=algebra.same) for case in cases}
+    found = {case["answer"]: equal(case["gold"], case["answer"], finished=False, decide=algebra.same) for case in cases}
     assert [answer for answer, verdict in found.items() if not verdict] == [r"\sin 30^\circ", r"5 \bmod 3"]  # not read
 
 
@@ -157,4 +157,4 @@ def test_no_two_of_many_answers_are_confused() -> None:
     golds += ["x=7", "x+y=7", "x<7", r"52_8", "B", r"\text{even}", "no", "90^\\circ", r"30\%", "5,6", r"\pm 4", "1:3"]
     golds += [r"\begin{pmatrix}1\\2\\9\end{pmatrix}", r"\sum_{k=1}^n k^3", r"\infty", r"(1,2)\cup(3,4)", "e", "10:30"]
     for gold, answer in itertools.permutations(golds, 2):
-        assert not equal(gold, answer, ask=algebra.same), (gold, answer)
+        assert not equal(gold, answer, decide=algebra.same), (gold, answer)

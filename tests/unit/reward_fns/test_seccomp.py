@@ -5,6 +5,7 @@ import struct
 
 import pytest
 
+from reward_fns.sandbox import SandboxError
 from reward_fns.sandbox.seccomp import seccomp_filter
 
 ARCH = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}
@@ -92,5 +93,5 @@ def test_no_second_set_of_numbers(machine):
 
 
 def test_an_unknown_machine_is_refused():
-    with pytest.raises(ValueError, match="riscv64"):
+    with pytest.raises(SandboxError, match="riscv64"):
         seccomp_filter(False, "riscv64")
