@@ -20,7 +20,10 @@ def version() -> str:
 
 def readme() -> str:
     path = ROOT / "README.md"
-    return path.read_text(encoding="utf-8") if path.exists() else ""
+    text = path.read_text(encoding="utf-8") if path.exists() else ""
+    # A package index shows this text without the files beside it, so links and pictures must be absolute.
+    text = re.sub(r"(!\[[^\]]*\]\()(?!https?:)", rf"\1{URL}/raw/main/", text)
+    return re.sub(r"(?<=\]\()(?!https?:|#)", f"{URL}/blob/main/", text)
 
 
 setup(
@@ -37,7 +40,7 @@ setup(
         "Changelog": f"{URL}/blob/main/CHANGELOG.md",
         "Issues": f"{URL}/issues",
     },
-    license="Apache-2.0",
+    license_expression="Apache-2.0",
     license_files=["LICENSE"],
     python_requires=">=3.11",
     # Namespace discovery, because folders that hold nothing but YAML need no __init__.py.
@@ -94,7 +97,6 @@ setup(
         "Environment :: GPU :: NVIDIA CUDA",
         "Intended Audience :: Developers",
         "Intended Audience :: Science/Research",
-        "License :: OSI Approved :: Apache Software License",
         "Operating System :: POSIX :: Linux",
         "Programming Language :: Python :: 3 :: Only",
         "Programming Language :: Python :: 3.11",
