@@ -7,10 +7,10 @@ from typing import Annotated, Any, Literal
 from omegaconf import DictConfig, OmegaConf
 
 from agon_verl.errors import ConfigError
+from agon_verl.game.domains import DOMAINS
 from agon_verl.game.rewards import Rival, Stack
 from agon_verl.game.roles import ADAPTERS, Players, Rotation, directions
 from agon_verl.game.transcript import REASONING_TAGS
-from agon_verl.game.withhold import DOMAINS
 from agon_verl.health.alarms import AlarmConfig
 from agon_verl.settings import Rule, check_fields, load, one_of
 

@@ -110,7 +110,7 @@ def main(given: list[str] | None = None) -> None:
     options = arguments(given)
     try:
         source = source_of(options)
-        prompt = options.prompt or source.prompt
+        prompt = options.prompt or source.domain.prompt
         if "{problem}" not in prompt:
             raise DataError(f"--prompt {prompt!r} does not state the problem: write {{problem}} where it goes")
         request = request_of(options, source)

@@ -24,19 +24,7 @@ from typing import Any
 
 from agon_verl.data.problem import DataError, Problem, Removed, Unusable
 from agon_verl.data.sources import Source, columns, condition, require, value
-
-CODE_PROMPT = """\
-{problem}
-
-Write a Python program that solves this problem: it reads standard input and prints to standard output. Reason step by \
-step. Then summarise your approach in a few sentences, and end with the whole program in one fenced block between \
-<answer> and </answer>:
-
-<answer>
-```python
-# the program
-```
-</answer>"""
+from agon_verl.game.domains.code import CODE
 
 DIFFICULTIES = (
     *("UNKNOWN_DIFFICULTY", "EASY", "MEDIUM", "HARD", "HARDER", "HARDEST", "EXTERNAL"),
@@ -94,8 +82,7 @@ def codecontests(difficulty: str, max_tests: int, time_factor: float) -> Source:
         needed=("name", "description", "difficulty", *KINDS),
         optional=("time_limit", "memory_limit_bytes", "input_file", "output_file"),
         heldout=300,
-        ability="code",
-        prompt=CODE_PROMPT,
+        domain=CODE,
     )
 
 
@@ -110,7 +97,7 @@ def custom_code(hub: str, name: str, problem: str, tests: str, where: Iterable[s
         return _program(value(row, problem), [[], pairs(given, tests)], {}, max_tests, number, removed)
 
     needed = columns(problem, inputs, *([outputs] if outputs else []), *(column for column, _, _ in conditions))
-    return Source("custom", hub, name, convert, needed, heldout=300, ability="code", prompt=CODE_PROMPT)
+    return Source("custom", hub, name, convert, needed, heldout=300, domain=CODE)
 
 
 def pairs(tests: Any, column: str) -> list[tuple[str, str]]:

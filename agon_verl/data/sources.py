@@ -13,17 +13,13 @@ import json
 import operator
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from agon_verl.data.problem import DataError, Problem, Removed, Unusable
 from agon_verl.game.boxes import boxes
-
-MATH_PROMPT = """\
-{problem}
-
-Reason step by step. Then summarise your solution in a few sentences, and end with the final answer alone, between \
-<answer> and </answer>."""
+from agon_verl.game.domains.domain import Domain
+from agon_verl.game.domains.math import MATH
 
 GSM8K, MATH500 = "openai/gsm8k:main", "HuggingFaceH4/MATH-500"
 _LONGEST = 300  # characters of a reference
@@ -56,8 +52,7 @@ class Source:
     train: int | None = None  # problems; None takes all that are left
     heldout: int | None = None
     against: Collection[str] = ()
-    ability: str = "math"
-    prompt: str = field(default=MATH_PROMPT)
+    domain: Domain = MATH
 
 
 def deepmath(difficulty: str) -> Source:

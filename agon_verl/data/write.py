@@ -24,7 +24,7 @@ def rows(problems: Sequence[Problem], request: Request, split: str, prompt: str)
         {
             "data_source": request.source.data_source,
             "prompt": [{"role": "user", "content": prompt.replace("{problem}", problem.text)}],
-            "ability": request.source.ability,
+            "ability": request.source.domain.name,
             "reward_model": {"style": "rule", "ground_truth": problem.ground_truth},
             "extra_info": {"index": index, "split": split, "row": problem.row, **problem.extra},
         }

@@ -13,10 +13,9 @@ from pathlib import Path
 from typing import Any
 
 from agon_verl.evaluate.problems import Problem
+from agon_verl.game.domains import DOMAINS
 from agon_verl.game.transcript import OPENED
 from agon_verl.inference.players import InferenceError, Players
-
-BY_DOMAIN = {"math": "pkg://reward_fns.math_answer", "code": "pkg://reward_fns.unit_tests"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +33,7 @@ class Judge:
     def __init__(self, players: Players, given: str | None = None, more: Mapping[str, Any] | None = None) -> None:
         """`given` is `pkg://module` or a file, with `:function` behind it where it is not compute_score."""
         trained = {} if given else players.verifier
-        place, _, name = (given or trained.get("path") or BY_DOMAIN[players.domain]).rpartition(":")
+        place, _, name = (given or trained.get("path") or DOMAINS[players.domain].verifier).rpartition(":")
         if not place or name.startswith("//"):
             place, name = f"{place}:{name}" if place else name, trained.get("name") or "compute_score"
         self._score = _load(place, name)

@@ -20,16 +20,12 @@ from agon_verl.config import AgonConfig
 from agon_verl.export import ExportError
 from agon_verl.export.card import card, peft_code, reason, vllm_command
 from agon_verl.export.merge import merge
+from agon_verl.game.domains import DOMAINS
 from agon_verl.game.roles import ADAPTERS
 from agon_verl.pair.base import Base, find_base
 from agon_verl.pair.checkpoint import ADAPTER_FILE, MANIFEST, Manifest, find_checkpoint
 from agon_verl.pair.direction import choose, finite
 from agon_verl.pair.exported import ExportedPair
-
-_ANSWERS = {
-    "math": "<answer> blocks, boxes, what follows 'the answer is', 'Answer:' and the like, and '#### 72'",
-    "code": "<answer> blocks, the last fenced program and its copies",
-}
 
 
 def export(
@@ -73,8 +69,8 @@ def describe(manifest: Manifest, base: Base, direction: str | None) -> ExportedP
             f"The summary of its draft is the text after the last {closing}, up to the next {opening} if there is one. "
             f"Without any {closing} it is the complete draft, or nothing if the reasoning was opened, by the draft or "
             "by the chat template at the end of the prompt.",
-            f"In the summary prompts.withheld replaces the final answer: {_ANSWERS[game.domain]}. "
-            "agon_verl/game/withhold.py is the exact rule, in plain Python.",
+            f"In the summary prompts.withheld replaces the final answer: {DOMAINS[game.domain].withheld_parts}. "
+            "agon_verl/game/domains has the exact rule, in plain Python.",
             "The challenger answers the same messages, with prompts.challenge in place of the last one: {problem} is "
             "its text and {attempt} the summary, stripped, with </attempt> written as </ attempt>, or "
             "prompts.no_summary if the summary is blank.",

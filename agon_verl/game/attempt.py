@@ -8,13 +8,13 @@ from bisect import bisect_right
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from agon_verl.game.transcript import Transcript, final_program
-from agon_verl.game.withhold import leaks, withhold_answer
+from agon_verl.game.domains import find_domain
+from agon_verl.game.transcript import Transcript
 
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
-    """`shown` is `None` where the opponent wrote no summary; `leaked`: the answer is still in it; `cut`: to fit."""
+    """`shown` is `None` if the opponent wrote no summary; `leaked`: it still contains the answer; `cut`: to fit."""
 
     shown: str | None
     tokens: int
@@ -26,17 +26,17 @@ NO_ATTEMPT = Attempt(shown=None, tokens=0, leaked=False, cut=False)
 
 
 def attempt_of(draft: Transcript, domain: str, count: Callable[[str], int], excess: Callable[[str], int]) -> Attempt:
-    """`count` gives a text's tokens; `excess` by how many the challenger's prompt with it would be too long."""
+    """`count` counts a text's tokens; `excess`, by how many the challenger's prompt with it would be too long."""
     if draft.summary is None:
         return NO_ATTEMPT
-    withheld = withhold_answer(draft.summary, domain)
+    rules = find_domain(domain)
+    withheld = rules.withhold(draft.summary)
     shown, cut, budget, over = withheld, False, count(withheld), excess(withheld)
     while over > 0 and budget > 0:  # more than once only where tokens merge across the cut
         budget -= over
         shown, cut = shorten(withheld, budget, count)
         over = excess(shown)
-    answer = final_program(draft.summary) if domain == "code" else draft.answer
-    return Attempt(shown, count(shown), leaks(shown, answer, domain), cut)
+    return Attempt(shown, count(shown), rules.leaks(shown, rules.final_answer(draft) or ""), cut)
 
 
 def shorten(text: str, budget: int, count: Callable[[str], int]) -> tuple[str, bool]:

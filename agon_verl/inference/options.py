@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from agon_verl.game.withhold import DOMAINS
+from agon_verl.game.domains import DOMAINS
 from agon_verl.inference.players import InferenceError, Players, find_players
 
 

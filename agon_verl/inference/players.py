@@ -15,6 +15,7 @@ from omegaconf import OmegaConf
 
 from agon_verl.config import AgonConfig
 from agon_verl.errors import AgonError, CheckpointError
+from agon_verl.game.domains import DOMAINS
 from agon_verl.game.roles import ADAPTERS, directions
 from agon_verl.game.transcript import REASONING_TAGS
 from agon_verl.pair.base import base_folder, find_base, hash_of_base
@@ -22,8 +23,6 @@ from agon_verl.pair.checkpoint import Manifest, find_checkpoint, prompts
 from agon_verl.pair.direction import DIRECTIONS, choose
 from agon_verl.pair.exported import ExportedPair
 from agon_verl.rollout.wire import BASE
-
-TIMEOUTS = {"math": 90.0, "code": 600.0}  # seconds per verdict, as in the recipes
 
 
 class InferenceError(AgonError, RuntimeError):
@@ -67,7 +66,7 @@ class Players:
 
     @property
     def timeout(self) -> float:
-        return self.reward_timeout or TIMEOUTS[self.domain]
+        return self.reward_timeout or DOMAINS[self.domain].reward_timeout
 
 
 def find_players(target: str, base: str | None = None, **changes: Any) -> Players:

@@ -6,7 +6,8 @@ from typing import Any
 import pytest
 
 from agon_verl.data.problem import DataError, Problem, Removed, Unusable
-from agon_verl.data.programs import CODE_PROMPT, DIFFICULTIES, codecontests, custom_code, pairs
+from agon_verl.data.programs import DIFFICULTIES, codecontests, custom_code, pairs
+from agon_verl.game.domains.code import CODE
 from agon_verl.game.transcript import final_program, read
 
 
@@ -168,7 +169,7 @@ def test_the_judge_reads_the_ground_truth() -> None:
 
 
 def test_the_form_that_is_asked_for_is_the_one_that_is_read() -> None:
-    form = CODE_PROMPT.partition("</answer>:")[2]
+    form = CODE.prompt.partition("</answer>:")[2]
     completion = f"<think>Hm.</think>Doubles it.{form}"
     assert read(completion).well_formed
     assert final_program(completion) == "# the program\n"

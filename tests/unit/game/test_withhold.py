@@ -5,8 +5,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agon_verl.game.boxes import boxes
+from agon_verl.game.domains import DOMAINS
 from agon_verl.game.fences import fences
-from agon_verl.game.withhold import DOMAINS, WITHHELD, leaks, withhold_answer
+from agon_verl.game.withhold import WITHHELD, leaks, withhold_answer
 
 W = WITHHELD
 PROGRAM = f"```\n{W}\n```"

@@ -1,0 +1,59 @@
+"""Programs: the final program *is* the answer.
+
+Withheld are `<answer>` blocks and the last fenced block, closed or cut off, and every other block that contains the
+same program, ignoring white space. Prose and other snippets stay: they are the derivation. The marker keeps its fence,
+so that a second pass does not take the last snippet for the program.
+"""
+
+import re
+
+from agon_verl.game.domains.domain import ANSWER_BLOCK, WITHHELD, Domain, squash, withhold_tags
+from agon_verl.game.fences import fences
+from agon_verl.game.transcript import final_program
+
+PROMPT = """\
+{problem}
+
+Write a Python program that solves this problem: it reads standard input and prints to standard output. Reason step by \
+step. Then summarise your approach in a few sentences, and end with the whole program in one fenced block between \
+<answer> and </answer>:
+
+<answer>
+```python
+# the program
+```
+</answer>"""
+
+_MARKER = f"```\n{WITHHELD}\n```"
+_RUN = re.compile(rf"{re.escape(_MARKER)}(?:\s*+{re.escape(_MARKER)})+")
+
+
+def withhold(summary: str) -> str:
+    blocks = fences(summary)[-1:] + [block for tag in ANSWER_BLOCK.findall(summary) for block in fences(tag)]
+    programs = {squash(block.body) for block in blocks} - {"", squash(WITHHELD)}
+    text = withhold_tags(summary.strip(), f"\n{_MARKER}\n")
+    shown, cursor = "", 0
+    for block in (blocks := fences(text)):
+        body = squash(block.body)
+        if block is blocks[-1] or any(program in body for program in programs):
+            shown, cursor = shown + text[cursor : block.start] + _MARKER, block.end
+    return _RUN.sub(_MARKER, shown + text[cursor:]).strip()
+
+
+def leaks(shown: str, answer: str) -> bool:
+    """Whether `shown` contains the same program, ignoring white space."""
+    blocks = fences(answer)
+    program = squash(blocks[-1].body if blocks else answer)
+    return bool(program) and program in squash(shown)
+
+
+CODE = Domain(
+    name="code",
+    withhold=withhold,
+    final_answer=lambda draft: final_program(draft.summary),
+    leaks=leaks,
+    withheld_parts="<answer> blocks, the last fenced program and its copies",
+    prompt=PROMPT,
+    verifier="pkg://reward_fns.unit_tests",
+    reward_timeout=600.0,
+)

@@ -1,0 +1,37 @@
+"""What the game has to know about a kind of problem, and the helpers that its domains share."""
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from agon_verl.game.transcript import Transcript
+
+WITHHELD = "[answer withheld]"
+ANSWER_BLOCK = re.compile(r"<answer.*?(?:</answer\s*+>|\Z)", re.I | re.S)
+_ANSWER_END = re.compile(r"^.*</answer\s*+>?", re.I | re.M)
+
+
+@dataclass(frozen=True)
+class Domain:
+    """A value of `agon.domain`.
+
+    `withhold` replaces the final answer in a summary by `WITHHELD`, a run of markers by one; twice is the same as once.
+    `leaks(shown, answer)` tells whether the text still contains the draft's `final_answer`.
+    """
+
+    name: str
+    withhold: Callable[[str], str]
+    final_answer: Callable[[Transcript], str | None]
+    leaks: Callable[[str, str], bool]
+    withheld_parts: str  # what `withhold` replaces, for the description of an exported pair
+    prompt: str  # the default prompt of prepared data
+    verifier: str  # the default reward function
+    reward_timeout: float  # seconds per reward, as in the recipes
+
+
+def withhold_tags(text: str, marker: str) -> str:
+    return _ANSWER_END.sub(marker, ANSWER_BLOCK.sub(marker, text))
+
+
+def squash(text: str) -> str:
+    return "".join(text.split())

@@ -1,0 +1,121 @@
+r"""Mathematics: the final answer is a short expression.
+
+Withheld are: `<answer>` blocks (one that never closes, to the end of the text; a closing tag that was never opened,
+with its line); every box, whether it closes or not (one that does not, to the end of its line); what follows "the
+answer is", "Answer:", "final result =" and the like, to the end of the sentence or, if nothing follows on that line,
+the complete next paragraph; a sentence that ends with "… is the answer"; and GSM8K's `#### 72`. The announcements are
+English.
+"""
+
+import re
+
+from agon_verl.game.boxes import boxes
+from agon_verl.game.domains.domain import WITHHELD, Domain, squash, withhold_tags
+
+PROMPT = """\
+{problem}
+
+Reason step by step. Then summarise your solution in a few sentences, and end with the final answer alone, between \
+<answer> and </answer>."""
+
+_UNCLOSED_BOX = re.compile(r"\\(?:boxed|fbox).*")
+_GSM8K = re.compile(r"^[ \t]*+####(?!#)(?:(?=[^A-Za-z\n]*\d)[^A-Za-z\n]*+$|.*\Z)", re.M)
+
+# Runs of markers. A merge may not join lines or sentences that a second pass would then read as one.
+_MARK = re.escape(WITHHELD)
+_RUN = re.compile(rf"{_MARK}(?:[ \t$*,;]*+{_MARK})+")
+_LINES = re.compile(rf"^{_MARK}(?:\n{_MARK}$)+", re.M)
+_PARAGRAPHS = re.compile(rf"^{_MARK}(?:\n\s*\n{_MARK}(?=\n\s*\n|\Z))+", re.M)
+
+_NOUN = r"\b(?:ans(?:wers?)?|final (?:result|value|solution))\b"
+_ANNOUNCEMENT = re.compile(
+    rf"(?:{_NOUN}(?:,? (?:to|for|of|in|we|you|here|then|thus|therefore)\b[^.!?:=]{{0,80}}?)?[\s*_]*+"
+    r"(?:[:=]|\b(?:is|are|equals|becomes|(?:will|would|must|should) be)\b)"
+    r"|\b(?:the|our|my|an|final|correct) answer (?:of )?(?=[-+*$\\(]{0,4}\d))[\s*_:=]*+",
+    re.I,
+)
+_CONCLUSION = re.compile(rf"\b(?:is|are|be|as)\s+(?:the|our|my)\s+(?:\w+\s+)?{_NOUN}", re.I)
+_HEADING = re.compile(rf"[\W\d_]*+(?:step \d+\W*)?(?:(?:the|our|my)\s+)?(?:final\s+)?{_NOUN}[\W_]*", re.I)
+_SENTENCE = re.compile(r"(?P<lead>\s*)(?P<text>.+?)(?P<end>[.!?][)\"'*_$\]]*(?=\s+(?:[A-Z]|" + _MARK + r")|\s*$)|$)")
+_MARKUP = " \t*_:=$\\[("
+
+
+def withhold(summary: str) -> str:
+    text = withhold_tags(summary.strip(), WITHHELD)
+    shown, cursor = "", 0
+    for box in boxes(text):
+        if box.start >= cursor:  # else it lies inside the one before
+            shown, cursor = shown + text[cursor : box.start] + WITHHELD, box.end
+    text = _UNCLOSED_BOX.sub(WITHHELD, shown + text[cursor:])
+    text = _withhold_statements(_GSM8K.sub(WITHHELD, text))
+    for run in (_RUN, _LINES, _PARAGRAPHS):
+        text = run.sub(WITHHELD, text)
+    return text.strip()
+
+
+def leaks(shown: str, answer: str) -> bool:
+    """Whether `answer` is in `shown` as a token, ignoring white space, `$` and thousands commas.
+
+    5 is in "= 5" and "$5$", not in "15", "5.2" or "-5". A small number is often there for other reasons ("x^2" contains
+    2), so this overcounts.
+    """
+    if squash(_plain(answer)) not in squash(_plain(shown)):
+        return False  # before a pattern is built: a degenerate answer is as long as its completion
+    tokens = re.findall(r"\d+(?:\.\d+)?|\\?[^\W\d_]+|[^\w\s]|_", _plain(answer))
+    if not tokens:
+        return False
+    left = r"(?<![\w.\-])" if tokens[0][0].isalnum() else ""
+    right = r"(?!\w|\.\d)" if tokens[-1][-1].isalnum() else ""
+    pattern = left + r"\s*".join(re.escape(token) for token in tokens) + right
+    return re.search(pattern, _plain(shown.replace(WITHHELD, " ; "))) is not None
+
+
+def _withhold_statements(text: str) -> str:
+    """Withhold what is announced as the answer, on the line of the announcement or in the paragraph after it."""
+    shown = []
+    awaited = begun = False  # a value was announced and is still to come; its paragraph has begun
+    for line in text.split("\n"):
+        if not line.strip():
+            awaited = awaited and not begun
+            shown.append(line)
+            continue
+        rest, announces = _withhold_line(line)
+        shown.append(WITHHELD if awaited else rest)
+        awaited, begun = awaited or announces, awaited and not announces
+    return "\n".join(shown)
+
+
+def _withhold_line(line: str) -> tuple[str, bool]:
+    """The line with announced values withheld, and whether it ends with an announcement whose value is to come."""
+    if _HEADING.fullmatch(line):
+        return line, True
+    shown, announces = "", False
+    for sentence in _SENTENCE.finditer(line):
+        clause, end = sentence["text"], sentence["end"]
+        announcement = _ANNOUNCEMENT.search(clause)
+        announces = announcement is not None and not clause[announcement.end() :].strip(_MARKUP)
+        if _CONCLUSION.search(clause):
+            clause = WITHHELD
+        elif announcement and not announces:
+            clause = clause[: announcement.end()] + WITHHELD
+        shown += sentence["lead"] + clause + end
+    return shown, announces
+
+
+def _plain(text: str) -> str:
+    """Lower case, without `$`, LaTeX thin spaces, thousands commas and the `\\text{}` around words."""
+    text = re.sub(r"\\?\$|\\[!,;]|\{,\}", "", text.casefold())
+    text = re.sub(r"\\(?:text|textbf|mathrm|mbox)\{([^{}]*)\}", r"\1", text)
+    return re.sub(r"(?<=\d),(?=\d{3}(?!\d))", "", text)
+
+
+MATH = Domain(
+    name="math",
+    withhold=withhold,
+    final_answer=lambda draft: draft.answer,
+    leaks=leaks,
+    withheld_parts="<answer> blocks, boxes, what follows 'the answer is', 'Answer:' and the like, and '#### 72'",
+    prompt=PROMPT,
+    verifier="pkg://reward_fns.math_answer",
+    reward_timeout=90.0,
+)
