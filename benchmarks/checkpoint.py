@@ -19,14 +19,14 @@ import verl.trainer.main_ppo  # noqa: F401  loads the plugin
 from hydra import compose, initialize_config_module
 from verl.utils.config import omega_conf_to_dataclass
 
-from agon_verl.actor.engine import PairEngine
+from agon_verl.actor.engine import MultiAdapterEngine
 from agon_verl.actor.tensors import adapter_parameters
 from agon_verl.game.roles import ADAPTERS
 from agon_verl.pair.base import hash_of_base
 from agon_verl.pair.checkpoint import Manifest, committing
 
 
-def make_engine(model: str, rank: int) -> PairEngine:
+def make_engine(model: str, rank: int) -> MultiAdapterEngine:
     with initialize_config_module("verl.trainer.config", version_base=None):
         config = compose(
             "ppo_trainer",
@@ -38,7 +38,7 @@ def make_engine(model: str, rank: int) -> PairEngine:
         )
     config.actor_rollout_ref.actor.optim.total_training_steps = 10
     actor = omega_conf_to_dataclass(config.actor_rollout_ref.actor)
-    engine = PairEngine(
+    engine = MultiAdapterEngine(
         omega_conf_to_dataclass(config.actor_rollout_ref.model), actor.engine, actor.optim, actor.checkpoint
     )
     engine.initialize()

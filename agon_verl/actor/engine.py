@@ -1,18 +1,19 @@
-"""The two-adapter actor: one frozen base under FSDP2, PEFT adapters A and B, an optimizer and a schedule for each.
+"""An actor with several adapters: a frozen base under FSDP2, named PEFT adapters, one optimizer and schedule each.
 
-Every forward and backward pass runs under the adapter that generated its rows: rows carry its name (`ADAPTER`), and a
-batch that mixes two is refused. Departures from stock verl, besides there being two of everything:
+`actor_rollout_ref.model.lora.adapters` lists the names. Every forward and backward pass runs under the adapter that
+generated its rows: each row has a field with its name (`ADAPTER`), and a batch that mixes two is refused. Departures
+from stock verl, besides the number of adapters:
 
 - The adapters' initial weights are seeded; verl's differ between two runs of one config.
-- Gradients are dropped right after a step. verl clips the norm over all parameters, so the gradients one adapter leaves
-  behind would shrink the next update of the other.
-- A loss that averages over sequences counts the rows that carry loss, not the padding rows that fill a batch up.
-- Log-probabilities and entropies are computed for all tokens at once, in float32 (`log_probs`).
-- The old log-probs of the one update after a rollout are the update's own (`on_policy`).
+- Gradients are dropped right after a step. verl clips the norm over all parameters, so gradients left by one adapter
+  would shrink the next update of another.
+- A loss that averages over sequences counts the rows that carry loss, not the padding rows.
+- Log-probabilities and entropies are computed for all tokens at once, in float32 (`log_probs.py`).
+- With a single update per rollout, the old log-probs are the update's own (`on_policy.py`).
 """
 
 import dataclasses
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -39,37 +40,38 @@ from verl.workers.engine.fsdp import transformer_impl
 from verl.workers.engine.fsdp.transformer_impl import FSDPEngineWithLMHead
 
 from agon_verl.actor.log_probs import token_entropy, token_log_probs
+from agon_verl.actor.minibatches import even_parts
 from agon_verl.actor.on_policy import ONLY_UPDATE, on_policy
 from agon_verl.actor.optim import LINEAR, linear_decay
-from agon_verl.actor.tensors import adapter_distance, adapter_parameters, misfits, placed, save, whole
+from agon_verl.actor.tensors import adapter_distance, adapter_parameters, gather, misfits, save, shard_like
 from agon_verl.config import Opponent
 from agon_verl.errors import CheckpointError
-from agon_verl.game.roles import ADAPTERS
 from agon_verl.pair.checkpoint import ADAPTER_FILE, TRAINING_STATE
-from agon_verl.rollout.wire import ADAPTER, MODEL_TYPE, SYNC_SEPARATOR, past_of
-from agon_verl.trainer.batches import even_parts
+from agon_verl.rollout.wire import ADAPTER, MODEL_TYPE, lora_ids, past_of, sync_name
 
 
-def adapter_of(data: TensorDict) -> str:
+def adapter_of(data: TensorDict, adapters: Sequence[str]) -> str:
     """The one adapter that generated every row of `data`."""
     names = {data[ADAPTER]} if isinstance(data[ADAPTER], str) else set(data[ADAPTER])
-    if len(names) != 1 or not names <= set(ADAPTERS):
-        raise ValueError(f"a batch must hold the rows of one adapter of {ADAPTERS}, but this one has rows of {names}")
+    if len(names) != 1 or not names <= set(adapters):
+        raise ValueError(f"a batch must contain rows of one adapter of {adapters}, but this one has rows of {names}")
     return names.pop()
 
 
 @EngineRegistry.register(model_type=MODEL_TYPE, backend="fsdp2", device=["cuda", "npu", "cpu"])
-class PairEngine(FSDPEngineWithLMHead):
-    """verl's FSDP engine with two adapters, of which `activate` chooses the one in use."""
+class MultiAdapterEngine(FSDPEngineWithLMHead):
+    """verl's FSDP engine with several adapters; `activate` chooses the one in use."""
 
     def __init__(self, model_config: Any, *args: Any, **kwargs: Any) -> None:
-        model_config.model_type = "language_model"  # what the parent builds; MODEL_TYPE only found this class
+        model_config.model_type = "language_model"  # what the parent builds; MODEL_TYPE only selected this class
         super().__init__(model_config, *args, **kwargs)
-        # In this process, which trains nothing but the pair.
+        self.adapters: tuple[str, ...] = tuple(model_config.lora["adapters"])
+        # Two patches, in this process alone, which trains nothing else: verl imports the first function by name
+        # (transformer_impl.py:65) and takes the second from `verl_F` (lines 181 and 1399).
         transformer_impl.logprobs_from_logits = token_log_probs
         transformer_impl.verl_F.entropy_from_logits = self.compute_entropy_from_logits = token_entropy
-        self.distance = 0.0  # between the adapters, as of the last sync
-        self.past: dict[str, dict[str, torch.Tensor]] = {}  # each adapter as it was, for `agon.opponent`
+        self.distance = 0.0  # between the first two adapters, as of the last sync
+        self.past: dict[str, dict[str, torch.Tensor]] = {}  # an earlier snapshot of each adapter, for `agon.opponent`
         self._next_past: dict[str, dict[str, torch.Tensor]] = {}
 
     def initialize(self) -> None:
@@ -87,23 +89,25 @@ class PairEngine(FSDPEngineWithLMHead):
         return Opponent(**self.model_config.lora["opponent"]).snapshots
 
     def _build_lora_module(self, module: Any) -> Any:
-        """A as LoRA has it (its product is zero), B with Gaussian noise in place of the zeros."""
+        """The first adapter starts as LoRA does (its product is zero), the others with Gaussian noise for the zeros."""
         module.enable_input_require_grads()
         dtype = next(module.parameters()).dtype
         settings = self.model_config.lora
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(settings["seed"])
-            module = get_peft_model(module, self._lora_config(), adapter_name="A")
-            module.add_adapter("B", self._lora_config())
+            first, *others = self.adapters
+            module = get_peft_model(module, self._lora_config(), adapter_name=first)
+            for adapter in others:
+                module.add_adapter(adapter, self._lora_config())
             for name, parameter in module.named_parameters():
-                if ".lora_B.B." in name:
+                if any(f".lora_B.{adapter}." in name for adapter in others):
                     torch.nn.init.normal_(parameter, std=settings["init_noise"])
         if any("lora_embedding_" in name for name, _ in module.named_parameters()):
             raise ValueError(
                 f"actor_rollout_ref.model.target_modules={self.model_config.target_modules} puts LoRA on an embedding, "
-                "which the pair does not train: leave it out"
+                "which is not trained here: leave it out"
             )
-        for adapter in ADAPTERS:
+        for adapter in self.adapters:
             for parameter in adapter_parameters(module, adapter).values():
                 parameter.data = parameter.data.to(dtype)
         return module
@@ -123,9 +127,9 @@ class PairEngine(FSDPEngineWithLMHead):
     def _build_optimizer(self, module: torch.nn.Module) -> torch.optim.Optimizer:
         self.optimizers = {
             adapter: build_optimizer([*adapter_parameters(module, adapter).values()], self._optimizer_config(adapter))
-            for adapter in ADAPTERS
+            for adapter in self.adapters
         }
-        return self.optimizers["A"]
+        return self.optimizers[self.adapters[0]]
 
     def _optimizer_config(self, adapter: str) -> Any:
         rate = self.model_config.lora["lr"][adapter]
@@ -133,7 +137,7 @@ class PairEngine(FSDPEngineWithLMHead):
 
     def _build_lr_scheduler(self, optimizer: torch.optim.Optimizer) -> Any:
         self.lr_schedulers = {a: self._schedule(optimizer) for a, optimizer in self.optimizers.items()}
-        return self.lr_schedulers["A"]
+        return self.lr_schedulers[self.adapters[0]]
 
     def _schedule(self, optimizer: torch.optim.Optimizer) -> Any:
         config = self.optimizer_config
@@ -149,11 +153,11 @@ class PairEngine(FSDPEngineWithLMHead):
         self.lr_scheduler = self.lr_schedulers[adapter]
 
     def infer_batch(self, data: TensorDict, loss_function: Callable | None = None) -> Any:
-        self.activate(adapter_of(data))
+        self.activate(adapter_of(data, self.adapters))
         return super().infer_batch(data, loss_function)
 
     def train_batch(self, data: TensorDict, loss_function: Callable) -> Any:
-        self.activate(adapter_of(data))
+        self.activate(adapter_of(data, self.adapters))
         rows = torch.stack([mask.sum() > 0 for mask in data["loss_mask"].unbind()]).sum().to(get_device_id())
         torch.distributed.all_reduce(rows, group=self.get_data_parallel_group())
         most = tu.get_non_tensor_data(data, "micro_batch_size_per_gpu", default=None) or len(data)
@@ -168,7 +172,7 @@ class PairEngine(FSDPEngineWithLMHead):
         return norm
 
     def to(self, device: str, model: bool = True, optimizer: bool = True, grad: bool = True) -> None:
-        """The parent moves the active optimizer; the other one goes along."""
+        """The parent moves the active optimizer; the others are moved with it."""
         super().to(device=device, model=model, optimizer=optimizer, grad=grad)
         if optimizer:
             for other in self.optimizers.values():
@@ -178,38 +182,40 @@ class PairEngine(FSDPEngineWithLMHead):
                     load_fsdp_optimizer(other, device)
 
     def adapter_tensors(self, adapter: str) -> dict[str, torch.Tensor]:
-        """The adapter's whole tensors on the CPU, by PEFT's names; every rank must call this together."""
+        """The adapter's full tensors on the CPU, by PEFT's names. A collective call: every rank must make it."""
         state = get_peft_model_state_dict(self.module, adapter_name=adapter)
-        return {name: whole(tensor) for name, tensor in state.items()}
+        return {name: gather(tensor) for name, tensor in state.items()}
 
     def put_adapter(self, adapter: str, tensors: dict[str, torch.Tensor], origin: Path) -> None:
-        """The opposite of `adapter_tensors`: whole tensors into this rank's part of the adapter."""
+        """The inverse of `adapter_tensors`: copy full tensors into this rank's shard of the adapter."""
         targets = {name.replace(f".{adapter}.", "."): p for name, p in adapter_parameters(self.module, adapter).items()}
         if wrong := misfits(tensors, targets):
             raise CheckpointError(f"{origin} does not fit adapter {adapter} of this run: {wrong}")
         for name, target in targets.items():
-            target.data.copy_(placed(tensors[name], target))
+            target.data.copy_(shard_like(tensors[name], target))
 
     def get_per_tensor_param(
         self, layered_summon: bool = False, base_sync_done: bool = False, **kwargs: Any
     ) -> tuple[Iterable[tuple[str, torch.Tensor]], dict[str, Any]]:
-        """Both adapters for the rollout, names marked with their adapter. The base is loaded there from disk."""
+        """All adapters, for the rollout; each name has its adapter in it. vLLM loads the base from disk."""
         if not base_sync_done:
             raise RuntimeError("the frozen base is never synced: set actor_rollout_ref.rollout.load_format=safetensors")
         if not self._uses_fsdp2_cpu_offload_policy:
             load_fsdp_model_to_gpu(self.module)
-        served = {adapter: self.adapter_tensors(adapter) for adapter in ADAPTERS}
+        served = {adapter: self.adapter_tensors(adapter) for adapter in self.adapters}
         if self._is_offload_param:
             offload_fsdp_model_to_cpu(self.module)
-        self.distance = adapter_distance(served["A"], served["B"])
+        if len(self.adapters) > 1:
+            self.distance = adapter_distance(*(served[adapter] for adapter in self.adapters[:2]))
         served.update({past_of(adapter): tensors for adapter, tensors in self.past.items()})
-        tensors = {f"{a}{SYNC_SEPARATOR}{n}": t for a, named in served.items() for n, t in named.items()}
-        return iter(tensors.items()), self.module.peft_config["A"].to_dict()
+        ids = lora_ids(self.adapters)
+        tensors = {sync_name(a, ids[a], name): t for a, named in served.items() for name, t in named.items()}
+        return iter(tensors.items()), self.module.peft_config[self.adapters[0]].to_dict()
 
     def take_snapshot(self) -> None:
-        """The snapshot before becomes the past self that challengers read; the present becomes the next one."""
+        """The last snapshot becomes the opponent that is served; the present weights become the next snapshot."""
         with self._loaded():
-            present = {adapter: self.adapter_tensors(adapter) for adapter in ADAPTERS}
+            present = {adapter: self.adapter_tensors(adapter) for adapter in self.adapters}
         self.past, self._next_past = self._next_past or present, present
 
     def save_checkpoint(
@@ -220,12 +226,12 @@ class PairEngine(FSDPEngineWithLMHead):
         max_ckpt_to_keep: int | None = None,
         **_: Any,
     ) -> None:
-        """Two ordinary PEFT folders, and what training them further takes; `checkpoint.py` has the layout."""
+        """An ordinary PEFT folder per adapter, and the training state; `pair/checkpoint.py` has the layout."""
         folder = Path(local_path)
         with self._loaded():
-            adapters = {adapter: self.adapter_tensors(adapter) for adapter in ADAPTERS}
+            adapters = {adapter: self.adapter_tensors(adapter) for adapter in self.adapters}
             state = {
-                "moments": {adapter: self._moments(adapter) for adapter in ADAPTERS},
+                "moments": {adapter: self._moments(adapter) for adapter in self.adapters},
                 "updates": {adapter: schedule.last_epoch for adapter, schedule in self.lr_schedulers.items()},
                 "scaler": None if self.scaler is None else self.scaler.state_dict(),
                 "past": self.past,
@@ -250,13 +256,13 @@ class PairEngine(FSDPEngineWithLMHead):
         folder = Path(local_path)
         state = torch.load(folder / TRAINING_STATE, weights_only=True)
         with self._loaded():
-            for adapter in ADAPTERS:
+            for adapter in self.adapters:
                 self.put_adapter(adapter, load_file(folder / adapter / ADAPTER_FILE), folder / adapter)
                 self._put_moments(adapter, state["moments"][adapter])
                 self._put_schedule(adapter, state["updates"][adapter])
         if self.scaler is not None and state["scaler"] is not None:
             self.scaler.load_state_dict(state["scaler"])
-        if self._takes_snapshots:  # a run may start or end them on resume: then they begin with what is there
+        if self._takes_snapshots:  # snapshots may be switched on at resume: then they begin with the present weights
             self.past, self._next_past = state["past"], state["next_past"]
             if not self.past:
                 self.take_snapshot()
@@ -265,24 +271,24 @@ class PairEngine(FSDPEngineWithLMHead):
         torch.distributed.barrier()
 
     def _moments(self, adapter: str) -> dict[str, dict[str, Any]]:
-        """Whole moments by parameter name: independent of how many ranks there are."""
+        """Full moments by parameter name, independent of the number of ranks."""
         state = self.optimizers[adapter].state
         named = adapter_parameters(self.module, adapter).items()
-        return {name: {key: whole(value) for key, value in state[p].items()} for name, p in named if p in state}
+        return {name: {key: gather(value) for key, value in state[p].items()} for name, p in named if p in state}
 
     def _put_moments(self, adapter: str, moments: dict[str, dict[str, Any]]) -> None:
-        """The optimizer's settings stay those of this run's config."""
+        """Load moments; the optimizer's settings stay those of this run's config."""
         optimizer = self.optimizers[adapter]
         named = enumerate(adapter_parameters(self.module, adapter).items())
         state = {
-            index: {key: placed(value, parameter) for key, value in moments[name].items()}
+            index: {key: shard_like(value, parameter) for key, value in moments[name].items()}
             for index, (name, parameter) in named
             if name in moments
         }
         optimizer.load_state_dict({"state": state, "param_groups": optimizer.state_dict()["param_groups"]})
 
     def _put_schedule(self, adapter: str, updates: int) -> None:
-        """Go on after `updates`, with the peak and the length that this run's config gives."""
+        """Continue after `updates`, with the peak and the length from this run's config."""
         schedule = self.lr_schedulers[adapter]
         schedule.last_epoch, schedule._step_count = updates, updates + 1
         rates = [base * share(updates) for base, share in zip(schedule.base_lrs, schedule.lr_lambdas, strict=True)]
@@ -292,7 +298,7 @@ class PairEngine(FSDPEngineWithLMHead):
 
     @contextmanager
     def _loaded(self) -> Iterator[None]:
-        """Everything on its device: collectives cannot reach what verl has moved to the CPU's memory."""
+        """Everything on its device: collectives cannot read what verl has offloaded to CPU memory."""
         if self._is_offload_param:
             load_fsdp_model_to_gpu(self.module)
         if self._is_offload_optimizer:
@@ -306,14 +312,14 @@ class PairEngine(FSDPEngineWithLMHead):
                 offload_fsdp_optimizer(optimizer)
 
     def _all_or_none(self, failure: str | None) -> None:
-        """A barrier at which one rank's failure is everyone's: none waits for a rank that gave up."""
+        """A barrier at which one rank's failure is raised on all ranks: none waits for a rank that has stopped."""
         failures: list[str | None] = [None] * torch.distributed.get_world_size()
         torch.distributed.all_gather_object(failures, failure)
         if any(failures):
             raise CheckpointError("; ".join(filter(None, failures)))
 
     def named_state(self, base: bool = True) -> Iterator[tuple[str, torch.Tensor]]:
-        """Everything that defines the policies, by name: base, adapters, Adam moments. To check what changed."""
+        """Everything that defines the policies, by name: base, adapters, Adam moments. For checks of what changed."""
         for name, parameter in self.module.named_parameters():
             if base or "lora_" in name:
                 yield name, _local(parameter)
@@ -323,17 +329,15 @@ class PairEngine(FSDPEngineWithLMHead):
                     yield f"adam.{adapter}.{index}.{key}", _local(torch.as_tensor(value))
 
 
-def owner(name: str) -> str:
-    """Whose a part of `named_state` is: `base`, an adapter's weights `A`, or its moments `adam.A`."""
+def owner(name: str, adapters: Sequence[str]) -> str:
+    """What an entry of `named_state` belongs to: `base`, an adapter's weights (`A`) or its moments (`adam.A`)."""
     if name.startswith("adam."):
-        return name[:6]
-    if "lora_" in name:
-        return "A" if ".A." in name else "B"
-    return "base"
+        return ".".join(name.split(".")[:2])
+    return next((adapter for adapter in adapters if "lora_" in name and f".{adapter}." in name), "base")
 
 
 def _local(tensor: torch.Tensor) -> torch.Tensor:
-    """This rank's part."""
+    """This rank's shard."""
     return (tensor.to_local() if isinstance(tensor, DTensor) else tensor).detach()
 
 

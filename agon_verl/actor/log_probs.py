@@ -1,9 +1,8 @@
-"""The log-probabilities of the tokens that were chosen, and the entropy of the choice, for all tokens at once.
+"""Log-probabilities of the sampled tokens, and the entropy of their distributions, for all tokens at once.
 
-verl's own log-probabilities, where FlashAttention's kernel is not installed, go through the tokens of a batch one by
-one in Python: 5,000 tokens a second on an H200, two thirds of a step. These functions take them in chunks of a fixed
-size in memory, compute in float32 whatever the logits' type, and in the backward pass make the gradient from what they
-kept: a number or two a token.
+Without FlashAttention's kernel, verl computes log-probabilities token by token in Python: 5,000 tokens per second on an
+H200, two thirds of a step. These functions work on chunks of a fixed size in memory and compute in float32 whatever the
+logits' type. For the backward pass they store one or two numbers per token.
 """
 
 from typing import Any
@@ -26,11 +25,11 @@ class _TokenLogProbs(torch.autograd.Function):
     def backward(ctx: Any, *gradients: torch.Tensor) -> tuple[torch.Tensor, None]:
         logits, labels, normaliser = ctx.saved_tensors
         gradient = gradients[0].float().unsqueeze(-1)
-        found = torch.empty_like(logits)
+        result = torch.empty_like(logits)
         for rows in _chunks(logits):
             part = (logits[rows].float() - normaliser[rows].unsqueeze(-1)).exp_().mul_(-gradient[rows])
-            found[rows] = part.scatter_add_(-1, labels[rows].unsqueeze(-1), gradient[rows])
-        return found, None
+            result[rows] = part.scatter_add_(-1, labels[rows].unsqueeze(-1), gradient[rows])
+        return result, None
 
 
 class _TokenEntropy(torch.autograd.Function):
@@ -48,11 +47,11 @@ class _TokenEntropy(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *gradients: torch.Tensor) -> torch.Tensor:
         logits, normaliser, entropy = ctx.saved_tensors
-        found = torch.empty_like(logits)
+        result = torch.empty_like(logits)
         for rows in _chunks(logits):
             part = logits[rows].float() - normaliser[rows].unsqueeze(-1)
-            found[rows] = -part.exp() * (part + entropy[rows].unsqueeze(-1)) * gradients[0][rows].unsqueeze(-1)
-        return found
+            result[rows] = -part.exp() * (part + entropy[rows].unsqueeze(-1)) * gradients[0][rows].unsqueeze(-1)
+        return result
 
 
 def _chunks(logits: torch.Tensor) -> list[slice]:
@@ -61,17 +60,17 @@ def _chunks(logits: torch.Tensor) -> list[slice]:
 
 
 def token_log_probs(logits: torch.Tensor, labels: torch.Tensor, inplace_backward: bool = True) -> torch.Tensor:
-    """log p(label) in float32, in the shape of `labels`. Called as verl's `logprobs_from_logits` is.
+    """log p(label) in float32, in the shape of `labels`. The signature is that of verl's `logprobs_from_logits`.
 
-    Nothing is done in place, whatever the last argument says: entropy is computed from the same logits.
+    Nothing is done in place, whatever the last argument: entropy is computed from the same logits.
     """
     flat = logits.reshape(-1, logits.shape[-1])
     return _TokenLogProbs.apply(flat, labels.reshape(-1)).view(labels.shape)
 
 
 def token_entropy(logits: torch.Tensor, chunk_size: int | None = None) -> torch.Tensor:
-    """In nats and float32, one for each token. Called as verl's `entropy_from_logits` is.
+    """Entropy per token, in nats and float32. The signature is that of verl's `entropy_from_logits`.
 
-    It is computed in chunks always, of a size of its own: `chunk_size` is what verl's chunked one is called with.
+    It is always computed in chunks of our own size; `chunk_size` is there because verl's chunked variant takes it.
     """
     return _TokenEntropy.apply(logits.reshape(-1, logits.shape[-1])).view(logits.shape[:-1])

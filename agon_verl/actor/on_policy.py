@@ -1,8 +1,8 @@
-"""The one update after a rollout, whose old log-probs are its own.
+"""A single update per rollout, which takes the old log-probs from its own forward pass.
 
-PPO's ratio is between the policy that is trained and the one the batch began with. With one update a batch they are the
-same, so the pass that verl spends on the old log-probs would compute what the update's own forward pass is about to.
-What that pass was also good for, the gap between rollout and training and the entropy, is measured here on the way.
+PPO's ratio compares the policy being trained with the one at the start of the batch. With one update per batch they are
+equal, so verl's separate pass for the old log-probs would compute what the update's forward pass computes anyway. That
+pass also measured the gap between rollout and training and the entropy; both are measured here.
 """
 
 from collections.abc import Callable
@@ -14,14 +14,14 @@ from verl.utils import tensordict_utils as tu
 from verl.utils.metric import AggregationType, Metric
 from verl.workers.utils.padding import response_from_nested
 
-ONLY_UPDATE = "only_update"  # how the trainer asks for it
-ENTROPY_IN_LOSS = "entropy_in_loss"  # else it is only watched, and needs no gradient
+ONLY_UPDATE = "only_update"  # the trainer sets it
+ENTROPY_IN_LOSS = "entropy_in_loss"  # if not, entropy is only logged and needs no gradient
 OLD = "old_log_probs"
 ROLLOUT = "rollout_log_probs"
 
 
 def on_policy(loss_function: Callable) -> Callable:
-    """`loss_function`, as verl's engine calls it, with the old log-probs taken from the model's output."""
+    """`loss_function` in the form that verl's engine calls, with the old log-probs taken from the model's output."""
 
     def loss(model_output: dict[str, torch.Tensor], data: TensorDict, dp_group: Any = None) -> tuple[Any, dict]:
         log_probs = model_output["log_probs"].detach()
@@ -35,7 +35,7 @@ def on_policy(loss_function: Callable) -> Callable:
 
 
 def _gap(data: TensorDict) -> dict[str, Metric]:
-    """Between the rollout's probabilities and the trainer's, under verl's names; means over all tokens of the batch."""
+    """The gap between the rollout's and the trainer's probabilities, under verl's names; means over all tokens."""
     if ROLLOUT not in data.keys():
         return {}
     carries_loss = data["response_mask"].values().bool()

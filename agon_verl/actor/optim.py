@@ -1,4 +1,4 @@
-"""The paper's learning-rate schedule, linear decay after warm-up, which verl's FSDP optimizer config does not name."""
+"""The paper's learning-rate schedule, linear decay after warm-up, which verl's FSDP optimizer config does not have."""
 
 from dataclasses import dataclass
 
@@ -9,22 +9,22 @@ LINEAR = "linear"
 
 @dataclass
 class LinearOptimizerConfig(FSDPOptimizerConfig):
-    """verl's FSDP optimizer config that also takes `lr_scheduler_type: linear`; the only change is what it accepts."""
+    """The only change: `lr_scheduler_type: linear` is accepted too."""
 
     lr_scheduler_type: str = LINEAR
 
     def __post_init__(self) -> None:
         if self.lr_scheduler_type == LINEAR:
-            OptimizerConfig.__post_init__(self)  # all of the parent's but its list of schedules
+            OptimizerConfig.__post_init__(self)  # everything in the parent's but its list of schedules
         else:
             super().__post_init__()
 
 
 def linear_decay(step: int, warmup: int, total: int) -> float:
-    """The share of the peak rate that update number `step` (from 0) gets.
+    """The fraction of the peak rate at update number `step` (from 0).
 
-    Rises to 1 over `warmup` updates, then falls to reach 0 right after the last one. The usual form of this schedule
-    spends its first update at rate 0 (`step / warmup`); this one spends none (`(step + 1) / warmup`).
+    It rises to 1 over `warmup` updates, then falls to 0 right after the last one. The usual form of this schedule has
+    rate 0 at its first update (`step / warmup`); this one does not (`(step + 1) / warmup`).
     """
     if step < warmup:
         return (step + 1) / warmup

@@ -1,4 +1,4 @@
-"""Adapter tensors: whole, as PEFT stores them, sharded, as FSDP2 trains them, and on their way to the disk."""
+"""Adapter tensors: full, as PEFT stores them; sharded, as FSDP2 trains them; and saved to disk."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -13,7 +13,7 @@ def adapter_parameters(module: torch.nn.Module, adapter: str) -> dict[str, torch
 
 
 def save(value: Any, path: Path) -> None:
-    """torch.save that says what the system said: torch itself reports a full disk as an unexpected position."""
+    """torch.save that raises the system's own error: torch reports a full disk as an unexpected position."""
     try:
         with path.open("wb") as file:
             torch.save(value, file)
@@ -26,8 +26,8 @@ def save(value: Any, path: Path) -> None:
 def adapter_distance(a: dict[str, torch.Tensor], b: dict[str, torch.Tensor]) -> float:
     """How far apart two adapters are as changes of the base: |dA - dB| / (|dA| + |dB|), Frobenius, over all layers.
 
-    Between 0, one policy, and 1, opposite ones or one without any change; 0.71 for two unrelated changes of one size.
-    A change is the product of two thin matrices, and so is an inner product of two changes computed from thin ones.
+    Between 0 (the same policy) and 1 (opposite changes, or only one adapter changed anything); 0.71 for two unrelated
+    changes of equal size. Both changes are products of thin matrices, so their inner product is computed from those.
     """
     squares = dict.fromkeys(("aa", "bb", "ab"), 0.0)
     for name in a:
@@ -41,15 +41,15 @@ def adapter_distance(a: dict[str, torch.Tensor], b: dict[str, torch.Tensor]) -> 
     return apart / size if size else 0.0
 
 
-def whole(value: Any) -> Any:
-    """A parameter or moment as a whole tensor on the CPU."""
+def gather(value: Any) -> Any:
+    """A parameter or moment as a full tensor on the CPU."""
     if isinstance(value, DTensor):
         value = value.full_tensor()
     return value.detach().cpu().clone() if isinstance(value, torch.Tensor) else value
 
 
-def placed(value: Any, like: torch.Tensor) -> Any:
-    """A whole tensor cut and placed as `like` is; a step count stays what it is."""
+def shard_like(value: Any, like: torch.Tensor) -> Any:
+    """A full tensor on the device and with the sharding of `like`; a step count is returned as it is."""
     if not isinstance(value, torch.Tensor) or value.shape != like.shape:
         return value
     if isinstance(like, DTensor):
@@ -58,16 +58,16 @@ def placed(value: Any, like: torch.Tensor) -> Any:
 
 
 def misfits(tensors: Mapping[str, torch.Tensor], targets: Mapping[str, torch.Tensor]) -> str:
-    """How an adapter's tensors differ from the parameters they are meant for, in words."""
+    """How an adapter's tensors differ from the parameters that they are meant for, as text."""
     here = {name: tuple(target.shape) for name, target in targets.items()}
     there = {name: tuple(tensor.shape) for name, tensor in tensors.items()}
-    missing, strange = sorted(here.keys() - there.keys()), sorted(there.keys() - here.keys())
+    missing, unexpected = sorted(here.keys() - there.keys()), sorted(there.keys() - here.keys())
     shapes = [name for name in here if name in there and here[name] != there[name]]
-    words = []
+    differences = []
     if missing:
-        words.append(f"it lacks {missing[0]} and {len(missing) - 1} more")
-    if strange:
-        words.append(f"it has {strange[0]} and {len(strange) - 1} more, which the run's target_modules leave out")
+        differences.append(f"it lacks {missing[0]} and {len(missing) - 1} more")
+    if unexpected:
+        differences.append(f"it has {unexpected[0]} and {len(unexpected) - 1} more, not in the run's target_modules")
     if shapes:
-        words.append(f"{shapes[0]} is {there[shapes[0]]} there and {here[shapes[0]]} here")
-    return "; ".join(words)
+        differences.append(f"{shapes[0]} is {there[shapes[0]]} there and {here[shapes[0]]} here")
+    return "; ".join(differences)

@@ -1,4 +1,4 @@
-"""The hybrid worker of a pair: verl's actor-and-rollout worker over the two-adapter engine."""
+"""verl's hybrid actor-and-rollout worker over the engine with several adapters."""
 
 import dataclasses
 import hashlib
@@ -15,28 +15,27 @@ from agon_verl.actor import self_check
 from agon_verl.actor.engine import owner
 from agon_verl.actor.self_check import Sample
 from agon_verl.cpu.platform import cpu_only
-from agon_verl.game.roles import ADAPTERS
 from agon_verl.pair.base import base_folder, hash_of_base
 from agon_verl.rollout.wire import MODEL_TYPE
 
 
-class AgonTrainingWorker(TrainingWorker):
-    """verl's, but for the engine it asks verl's registry for, and that it computes on all cores where those are all."""
+class MultiAdapterTrainingWorker(TrainingWorker):
+    """The only changes: which engine it takes from verl's registry, and on a CPU it computes on all cores."""
 
     def __init__(self, config: Any) -> None:
-        if cpu_only():  # Ray allows one thread an actor, and vLLM rests while this one works
+        if cpu_only():  # Ray allows one thread per actor, and vLLM is idle while this one works
             torch.set_num_threads(max(1, (os.cpu_count() or 1) // int(os.environ.get("RAY_LOCAL_WORLD_SIZE", "1"))))
         super().__init__(dataclasses.replace(config, model_type=MODEL_TYPE))
 
 
-class AgonWorker(ActorRolloutRefWorker):
-    """Each method runs on every rank; the answers come back as a list."""
+class MultiAdapterWorker(ActorRolloutRefWorker):
+    """Each method runs on every rank and returns a list with one value per rank."""
 
-    actor_worker_cls = AgonTrainingWorker
+    actor_worker_cls = MultiAdapterTrainingWorker
 
     @register(dispatch_mode=Dispatch.ONE_TO_ALL)
     def skip_update(self, adapter: str) -> float:
-        """Advance the schedule of an adapter whose stream has nothing to learn from; weights stay as they are."""
+        """Advance the schedule of an adapter that has no rows to learn from; its weights do not change."""
         self.actor.engine.activate(adapter)
         return self.actor.engine.lr_scheduler_step()
 
@@ -46,7 +45,7 @@ class AgonWorker(ActorRolloutRefWorker):
 
     @register(dispatch_mode=Dispatch.ONE_TO_ALL)
     def distance(self) -> float:
-        """Between the adapters as they were last synced."""
+        """Between the adapters, as of the last sync."""
         return self.actor.engine.distance
 
     @register(dispatch_mode=Dispatch.ONE_TO_ALL)
@@ -55,10 +54,12 @@ class AgonWorker(ActorRolloutRefWorker):
 
     @register(dispatch_mode=Dispatch.ONE_TO_ALL)
     def fingerprint(self) -> dict[str, str]:
-        """A digest of this rank's part of the base, each adapter's weights and each adapter's Adam moments."""
-        digests = {name: hashlib.sha256() for name in ("base", "A", "B", "adam.A", "adam.B")}
+        """A digest of this rank's shard of the base, of each adapter's weights and of each adapter's Adam moments."""
+        adapters = self.actor.engine.adapters
+        names = ("base", *adapters, *(f"adam.{adapter}" for adapter in adapters))
+        digests = {name: hashlib.sha256() for name in names}
         for name, tensor in self.actor.engine.named_state():
-            digests[owner(name)].update(tensor.cpu().contiguous().view(-1).float().numpy().tobytes())
+            digests[owner(name, adapters)].update(tensor.cpu().contiguous().view(-1).float().numpy().tobytes())
         return {name: digest.hexdigest() for name, digest in digests.items()}
 
     @register(dispatch_mode=Dispatch.ONE_TO_ALL)
@@ -78,11 +79,11 @@ class AgonWorker(ActorRolloutRefWorker):
     @register(dispatch_mode=Dispatch.ONE_TO_ALL)
     def log_probs(self, samples: list[Sample]) -> dict[str, list[list[float]]]:
         """The trainer's log-probs of these completions under each adapter."""
-        found = {}
-        for adapter in ADAPTERS:
+        log_probs = {}
+        for adapter in self.actor.engine.adapters:
             data = self_check.rows(samples, adapter)
             output = self.actor.infer_batch(data)
             if output is not None:  # on ranks that collect outputs
                 responses = response_from_nested(output["log_probs"], data["response_mask"])
-                found[adapter] = [row.tolist() for row in responses.unbind()]
-        return found
+                log_probs[adapter] = [row.tolist() for row in responses.unbind()]
+        return log_probs

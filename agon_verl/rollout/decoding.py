@@ -1,8 +1,7 @@
-"""verl's reward manager, for models whose reasoning stands between special tokens.
+"""verl's reward manager, for models whose reasoning tags are special tokens.
 
-Text that is decoded for a reader leaves special tokens out: the private reasoning would pass for the summary, shown to
-the opponent and graded. verl's reward managers decode so; a recipe for such a model sets `TagKeepingRewardManager` in
-their place.
+verl's reward managers drop special tokens when they decode. The private reasoning would then count as the summary: it
+would be shown to the opponent and graded. A recipe for such a model sets `TagKeepingRewardManager` instead.
 """
 
 from typing import Any
@@ -13,7 +12,7 @@ from agon_verl.rollout.tags import TagKeeper
 
 
 class TagKeepingRewardManager(NaiveRewardManager):
-    """verl's own, but what it decodes still has the tags of `agon.reasoning_tags`."""
+    """The only change: decoded text keeps the tags of `agon.reasoning_tags`."""
 
     def __init__(self, config: Any, tokenizer: Any, *args: Any, **kwargs: Any) -> None:
         super().__init__(config, TagKeeper(tokenizer, config.agon.reasoning_tags), *args, **kwargs)

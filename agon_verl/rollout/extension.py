@@ -1,4 +1,4 @@
-"""Runs inside vLLM's worker processes: takes the adapters out of one weight transfer."""
+"""Runs inside vLLM's worker processes: takes several adapters out of one weight transfer."""
 
 from typing import Any
 
@@ -7,29 +7,28 @@ from verl.utils.vllm import TensorLoRARequest
 from verl.workers.rollout.vllm_rollout.utils import vLLMColocateWorkerExtension
 
 from agon_verl.cpu.platform import cpu_only
-from agon_verl.rollout.wire import SYNC_SEPARATOR, lora_id
+from agon_verl.rollout.wire import parse_sync_name
 
 if cpu_only():
     import agon_verl.cpu.lora  # noqa: F401
 
 
-class PairWorkerExtension(vLLMColocateWorkerExtension):
-    """The only change: a LoRA transfer holds several adapters, each bound for the slot of its own."""
+class MultiAdapterWorkerExtension(vLLMColocateWorkerExtension):
+    """The only change: a LoRA transfer contains several adapters, each with an id of its own."""
 
     def _update_weights(
         self, weights: list[tuple[str, torch.Tensor]], peft_config: dict[str, Any], base_sync_done: bool
     ) -> None:
-        adapters: dict[str, dict[str, torch.Tensor]] = {}
+        adapters: dict[tuple[str, int], dict[str, torch.Tensor]] = {}
         for name, tensor in weights:
-            adapter, parameter = name.split(SYNC_SEPARATOR, 1)
-            adapters.setdefault(adapter, {})[parameter] = tensor
-        for adapter, tensors in adapters.items():
-            slot = lora_id(adapter)
-            self.remove_lora(slot)
+            adapter, lora_id, parameter = parse_sync_name(name)
+            adapters.setdefault((adapter, lora_id), {})[parameter] = tensor
+        for (adapter, lora_id), tensors in adapters.items():
+            self.remove_lora(lora_id)
             self.add_lora(
                 TensorLoRARequest(
                     lora_name=adapter,
-                    lora_int_id=slot,
+                    lora_int_id=lora_id,
                     lora_path=adapter,
                     peft_config=peft_config,
                     lora_tensors=tensors,

@@ -1,8 +1,8 @@
-"""One session is one pair: the drafter's adapter solves the plain prompt, the challenger's at once reads and answers.
+"""One session is one pair: the drafter's adapter solves the plain prompt, then the challenger's reads it and answers.
 
 A session returns [draft, challenge], so verl stores them as `{uid}_{session}_0` and `…_1`: the last part of a key is
-the stream. There is no barrier between the stages: each challenge starts the moment its own draft ends, and one vLLM
-batch holds drafts of one adapter beside challenges of the other.
+the stream (`row_key.py`). There is no barrier between the stages: each challenge starts as soon as its own draft ends,
+and one vLLM batch contains drafts of one adapter and challenges of the other.
 """
 
 import asyncio
@@ -33,12 +33,12 @@ from agon_verl.health.copying import copied_share
 from agon_verl.health.health import COPIED
 from agon_verl.health.pair_statistics import Pair
 from agon_verl.rollout.tags import TagKeeper
-from agon_verl.rollout.watchdog import in_words
+from agon_verl.rollout.watchdog import describe_error
 from agon_verl.rollout.wire import ADAPTER, BASE, PROBLEM, past_of
 
 
 class PairOutput(AgentLoopOutput):
-    """One side of a pair. verl copies the last output's reward onto the ones before it; each of ours keeps its own."""
+    """One side of a pair. verl copies the last output's reward onto the earlier ones; here each side keeps its own."""
 
     own_score: float | None = None
     own_info: dict[str, Any] | None = None
@@ -54,11 +54,11 @@ class PairOutput(AgentLoopOutput):
         return fields
 
 
-_adapter: ContextVar[str] = ContextVar("adapter")  # of the stage that a task plays; two may run side by side
+_adapter: ContextVar[str] = ContextVar("adapter")  # of the stage that a task plays; two may run concurrently
 
 
 class _Client:
-    """verl's server client with the adapter of the stage filled in."""
+    """verl's server client, which adds the adapter of the stage to each request."""
 
     def __init__(self, client: Any) -> None:
         self._client = client
@@ -103,7 +103,7 @@ class AgonAgentLoop(SingleTurnAgentLoop):
         started = time.time()
         output = await super().run(dict(sampling), **{**kwargs, "raw_prompt": messages})
         output.extra_fields["span"] = (started, time.time())
-        # Extra fields reach the reward function in `extra_info`: it sees a completion, never its prompt.
+        # Extra fields reach the reward function in `extra_info`: it receives a completion, never its prompt.
         output.extra_fields[OPENED] = self._reader.opened_by(output.prompt_ids)
         return PairOutput(**dict(output))
 
@@ -115,7 +115,7 @@ class AgonAgentLoop(SingleTurnAgentLoop):
         return attempt_of(self._read(draft), self.game.domain, self._count, excess)
 
     def _copied(self, attempt: Attempt, challenge: PairOutput) -> float:
-        """By the summaries, both without their answer: reasoning may quote an attempt to find fault with it."""
+        """The copied share of the summaries, both without their answer: reasoning may quote an attempt to refute it."""
         summary = self._read(challenge).summary or ""
         return copied_share(attempt.shown, withhold_answer(summary, self.game.domain))
 
@@ -129,7 +129,7 @@ class AgonAgentLoop(SingleTurnAgentLoop):
 
 # verl's class is a Ray actor already; its plain class is what can be subclassed.
 class AgonAgentLoopWorker(AgentLoopWorkerTQ.__ray_metadata__.modified_class):
-    """The only change is the reward of a pair: both sides are verified, then the challenge against the draft."""
+    """The only change is the reward: both sides are verified, then the challenge is compared with the draft."""
 
     def __init__(self, config: Any, *args: Any, **kwargs: Any) -> None:
         super().__init__(config, *args, **kwargs)
@@ -137,18 +137,18 @@ class AgonAgentLoopWorker(AgentLoopWorkerTQ.__ray_metadata__.modified_class):
         self._failures: list[str] = []
 
     async def ping(self) -> None:
-        """Says by answering that the worker is there."""
+        """For the watchdog: an answer means that the worker is alive."""
 
     async def take_failures(self) -> list[str]:
-        """What went wrong with the sessions that failed since the last call, a sentence each."""
+        """Why sessions failed since the last call, one sentence each."""
         failures, self._failures = self._failures, []
         return failures
 
     async def _run_agent_loop(self, *args: Any, **kwargs: Any) -> Any:
         try:
             return await super()._run_agent_loop(*args, **kwargs)
-        except Exception as error:  # verl logs it and counts the session as failed; the trainer wants to say why
-            self._failures.append(in_words(error))
+        except Exception as error:  # verl logs it and counts the session as failed; the trainer reports the reason
+            self._failures.append(describe_error(error))
             raise
 
     async def _verify(self, output: PairOutput, kwargs: dict[str, Any]) -> Outcome:
@@ -169,8 +169,8 @@ class AgonAgentLoopWorker(AgentLoopWorkerTQ.__ray_metadata__.modified_class):
             game.reward, b, a, format_weight=game.format_weight, tiebreak_weight=game.tiebreak_weight
         )
         attempt = challenge.extra_fields["attempt"]
-        _keep(draft, draft_reward, {})
-        _keep(
+        _set_reward(draft, draft_reward, {})
+        _set_reward(
             challenge,
             reward,
             # On the last output of a session, where verl's validation looks for numbers to average.
@@ -210,24 +210,24 @@ def _outcome(output: PairOutput) -> Outcome:
 
 
 def _same_answer(draft: PairOutput, challenge: PairOutput) -> bool | None:
-    """Whether the verifier read one answer in both; None where it does not say, or there is none."""
+    """Whether the verifier extracted the same answer from both; None if it returns none."""
     answers = [output.extra_fields["reward_extra_info"].get("pred") for output in (draft, challenge)]
     return answers[0] == answers[1] if all(answers) else None
 
 
 def _digest(messages: Any) -> str:
-    """Names a problem across the passes of a validation, whose order is shuffled."""
+    """Identifies a problem across the passes of a validation, whose order is shuffled."""
     return hashlib.sha256(repr(list(messages)).encode()).hexdigest()[:16]
 
 
-def _keep(output: PairOutput, score: float, more: dict[str, Any]) -> None:
+def _set_reward(output: PairOutput, score: float, more: dict[str, Any]) -> None:
     info = {**output.extra_fields["reward_extra_info"], **more}
     output.reward_score = output.own_score = score
     output.own_info = output.extra_fields["reward_extra_info"] = info
 
 
 class AgonAgentLoopManager(AgentLoopManagerTQ):
-    """Tells every session who drafts and who challenges: `roles` is set by the trainer before it submits a batch."""
+    """Sends every session its drafter and challenger; the trainer sets `roles` before it submits a batch."""
 
     roles: Roles
 
@@ -251,11 +251,11 @@ class AgonAgentLoopManager(AgentLoopManagerTQ):
         super().generate_sequences(prompts)
 
     def _guests(self, problems: int, step: int) -> set[int]:
-        """The problems whose challengers read another opponent's drafts: the same ones in a resumed run."""
+        """The problems whose challengers read drafts of another opponent; a resumed run chooses the same ones."""
         chance = random.Random(f"{self.game.seed}/{step}")
         return set(chance.sample(range(problems), round(self.game.opponent.share * problems)))
 
     def take_failures(self) -> list[str]:
-        """What the workers' failed sessions failed of."""
-        found = ray.get([worker.take_failures.remote() for worker in self.agent_loop_workers], timeout=60)
-        return [failure for failures in found for failure in failures]
+        """Why sessions failed since the last call, from all workers."""
+        per_worker = ray.get([worker.take_failures.remote() for worker in self.agent_loop_workers], timeout=60)
+        return [failure for failures in per_worker for failure in failures]

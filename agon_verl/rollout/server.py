@@ -1,6 +1,7 @@
-"""The vLLM server of a pair: a slot for each adapter, and the adapter of each request chosen by its caller."""
+"""verl's vLLM server with a slot per adapter; the caller of each request names the adapter."""
 
 import argparse
+from collections.abc import Mapping
 from contextvars import ContextVar
 from typing import Any
 
@@ -13,44 +14,49 @@ from vllm.sampling_params import RequestOutputKind
 
 from agon_verl.config import Opponent
 from agon_verl.cpu.platform import ONE_PROCESS, cpu_only
-from agon_verl.game.roles import ADAPTERS
-from agon_verl.rollout.wire import BASE, SERVED, lora_id
+from agon_verl.rollout.wire import BASE, lora_ids
 
 _adapter: ContextVar[str] = ContextVar("adapter")
 
 
 class _AdapterEngine:
-    """vLLM's engine with the request's adapter put in. verl's server asks it for the one adapter it knows of."""
+    """vLLM's engine, which adds the adapter of the request. verl's server requests the one adapter that it expects."""
 
-    def __init__(self, engine: Any) -> None:
-        self._engine = engine
+    def __init__(self, engine: Any, ids: Mapping[str, int]) -> None:
+        self._engine, self._ids = engine, ids
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._engine, name)
 
     async def list_loras(self) -> set[int]:
-        """verl's server asks before each request whether its own adapter is there: a round trip that we can spare."""
+        """verl's server looks for its own adapter before each request: a round trip that is not needed here."""
         return set()
 
     def generate(self, *, sampling_params: SamplingParams, **kwargs: Any) -> Any:
-        """verl reads the last output, and only its tokens: none is made for each token, and none is put into words."""
+        """verl reads only the tokens of the last output: vLLM need neither send one output per token nor detokenize."""
         adapter = _adapter.get()
         kwargs["lora_request"] = (
-            None if adapter == BASE else LoRARequest(lora_name=adapter, lora_int_id=lora_id(adapter), lora_path=adapter)
+            None
+            if adapter == BASE
+            else LoRARequest(lora_name=adapter, lora_int_id=self._ids[adapter], lora_path=adapter)
         )
         sampling_params.output_kind = RequestOutputKind.FINAL_ONLY
         sampling_params.detokenize = bool(sampling_params.stop)
         return self._engine.generate(sampling_params=sampling_params, **kwargs)
 
 
-class AgonServer(vLLMHttpServer):
+class MultiAdapterServer(vLLMHttpServer):
     @property
     def _slots(self) -> int:
-        """A slot for each adapter: what was synced as tensors could not be loaded again after an eviction."""
-        return len(SERVED if Opponent(**self.model_config.lora["opponent"]).snapshots else ADAPTERS)
+        """A slot per adapter and per snapshot: an adapter synced as tensors cannot be loaded again after an eviction.
+
+        verl sets one (vllm_async_server.py:430), after the arguments that a user may give.
+        """
+        adapters = len(self.model_config.lora["adapters"])
+        return 2 * adapters if Opponent(**self.model_config.lora["opponent"]).snapshots else adapters
 
     async def run_headless(self, args: argparse.Namespace) -> None:
-        """The further nodes of a replica that spans several."""
+        """On the other nodes of a replica that spans several."""
         args.max_loras = self._slots
         await super().run_headless(args)
 
@@ -59,10 +65,10 @@ class AgonServer(vLLMHttpServer):
         if cpu_only() and args.tensor_parallel_size == 1:
             args.distributed_executor_backend = ONE_PROCESS
         await super().run_server(args)
-        self.engine: Any = _AdapterEngine(self.engine)
+        self.engine: Any = _AdapterEngine(self.engine, lora_ids(self.model_config.lora["adapters"]))
 
     def _get_worker_extension_cls(self) -> str:
-        return "agon_verl.rollout.extension.PairWorkerExtension"
+        return "agon_verl.rollout.extension.MultiAdapterWorkerExtension"
 
     async def ping(self) -> None:
         """Raises if vLLM's engine has died."""
@@ -76,7 +82,7 @@ class AgonServer(vLLMHttpServer):
         return output
 
 
-class AgonReplica(vLLMReplica):
+class MultiAdapterReplica(vLLMReplica):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self.server_class = ray.remote(AgonServer)
+        self.server_class = ray.remote(MultiAdapterServer)

@@ -1,11 +1,11 @@
-"""A completion as text, with its reasoning tags whatever kind of token they are. Imports no verl, no vLLM."""
+"""Decodes completions so that reasoning tags survive, special tokens or not. Imports no verl and no vLLM."""
 
 from collections.abc import Sequence
 from typing import Any
 
 
 class TagKeeper:
-    """A tokenizer's `decode` that drops every special token but those of the reasoning tags."""
+    """A tokenizer's `decode` that drops every special token except those of the reasoning tags."""
 
     def __init__(self, tokenizer: Any, tags: Sequence[str]) -> None:
         special = {number for number, token in tokenizer.added_tokens_decoder.items() if token.special}

@@ -1,9 +1,9 @@
-"""Ends a run whose vLLM or agent loop is gone.
+"""Ends a run whose vLLM or agent loop has died.
 
-A call that waits for a process which has died since may wait for ever: vLLM answers no call that its engine died over,
-and a trainer that hands weights to it waits at a socket. So a thread asks all of them every few seconds whether they
-are there. If one is not, it notes why, and waits a while for the trainer to notice; a trainer that does not is itself
-waiting, so all that it may wait for is killed.
+A call to a process that dies meanwhile may never return: vLLM does not answer the calls during which its engine died,
+and a trainer that sends weights to it waits at a socket. So a thread pings all of these processes every few seconds. If
+one does not answer, it records the reason and waits a while for the trainer to notice. A trainer that does not notice
+is itself waiting, so everything that it may wait for is killed.
 """
 
 import threading
@@ -19,10 +19,10 @@ NOTICE = 20.0
 
 
 class Watchdog(threading.Thread):
-    def __init__(self, watched: Sequence[Any], workers: Sequence[Any]) -> None:
-        """`watched`: actors with a method `ping` that raises where they are of no more use; `workers`: the trainers."""
+    def __init__(self, actors: Sequence[Any], workers: Sequence[Any]) -> None:
+        """`actors` have a method `ping` that raises if they can no longer work; `workers` train."""
         super().__init__(name="agon-watchdog", daemon=True)
-        self.watched, self.workers = list(watched), workers
+        self.actors, self.workers = list(actors), workers
         self.reason: str | None = None
         self._noticed = threading.Event()
 
@@ -30,13 +30,13 @@ class Watchdog(threading.Thread):
         while self.reason is None:
             time.sleep(SECONDS)
             try:
-                ray.get([actor.ping.remote() for actor in self.watched], timeout=PATIENCE)
+                ray.get([actor.ping.remote() for actor in self.actors], timeout=PATIENCE)
             except ray.exceptions.GetTimeoutError:
                 continue
             except ray.exceptions.RayError as error:
-                self.reason = in_words(error)
+                self.reason = describe_error(error)
         if not self._noticed.wait(NOTICE):
-            for actor in (*self.workers, *self.watched):
+            for actor in (*self.workers, *self.actors):
                 ray.kill(actor)
 
     def check(self) -> None:
@@ -45,8 +45,8 @@ class Watchdog(threading.Thread):
             raise RuntimeError(self.reason)
 
 
-def in_words(error: BaseException) -> str:
-    """An error's kind and its last line: Ray puts the traceback of another process before it."""
+def describe_error(error: BaseException) -> str:
+    """An error's type and its last line: Ray puts the traceback of the other process before it."""
     cause = getattr(error, "cause", None) or error
     lines = str(cause).strip().splitlines()
     return f"{type(cause).__name__}: {lines[-1] if lines else ''}"

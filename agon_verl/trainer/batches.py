@@ -1,6 +1,5 @@
-"""Batches as verl's V1 trainer has them: keys and tags here, the rows themselves in TransferQueue."""
+"""Batches of verl's V1 trainer: keys and tags in this process, the rows themselves in TransferQueue."""
 
-import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -11,8 +10,8 @@ from transfer_queue import KVBatchMeta
 
 from agon_verl.rollout.wire import ADAPTER
 
-# What an update may need of a row, of what is there; its other fields are for rewards, records and metrics.
-TRAINED_ON = (
+# The fields of a row that an update may read, if present; the others are for rewards, records and metrics.
+UPDATE_FIELDS = (
     "input_ids",
     "position_ids",
     "prompts",
@@ -30,32 +29,15 @@ TRAINED_ON = (
 )
 
 
-def to_train_on(batch: KVBatchMeta, settings: dict[str, Any]) -> KVBatchMeta:
-    """The rows with the fields of an update alone, and with settings for it."""
+def update_input(batch: KVBatchMeta, settings: dict[str, Any]) -> KVBatchMeta:
+    """The rows with only the fields that an update reads, and with its settings."""
     return KVBatchMeta(
         partition_id=batch.partition_id,
         keys=batch.keys,
         tags=batch.tags,
-        fields=list(TRAINED_ON),
+        fields=list(UPDATE_FIELDS),
         extra_info={**batch.extra_info, **settings},
     )
-
-
-def even_parts(rows: int, most: int) -> tuple[int, int]:
-    """The fewest parts of one size, `most` or less, that hold all rows: their number and that size."""
-    parts = math.ceil(rows / most)
-    return parts, math.ceil(rows / parts)
-
-
-def dealt(rows: int, ranks: int, parts: int) -> list[int]:
-    """Each rank's share of the rows, in as many parts, which follow each other, with every so-many-th row in each."""
-    share = rows // ranks
-    return [
-        row
-        for rank in range(ranks)
-        for part in range(parts)
-        for row in range(rank * share, (rank + 1) * share)[part::parts]
-    ]
 
 
 def select(batch: KVBatchMeta, rows: Sequence[int]) -> KVBatchMeta:
@@ -73,7 +55,7 @@ def concat(batches: Sequence[KVBatchMeta]) -> KVBatchMeta:
 
 
 def no_advantage(batch: KVBatchMeta) -> None:
-    """Zeros where verl's metrics look for the advantages of every row."""
+    """Write zero advantages: verl's metrics read those of every row."""
     if not batch.keys:
         return
     zeros = torch.nested.as_nested_tensor([torch.zeros(tag["response_len"]) for tag in batch.tags], layout=torch.jagged)
@@ -82,7 +64,7 @@ def no_advantage(batch: KVBatchMeta) -> None:
 
 
 def put_rewards(partition: str, keys: Sequence[str], extras: Sequence[dict[str, Any]]) -> None:
-    """Challenges' rewards, and the records that hold them, as they are after the whole group was looked at."""
+    """Replace the rewards of challenges, and the records that contain them."""
     scores = []
     for extra in extras:
         score = torch.zeros(extra["pair"]["challenge"]["length"])

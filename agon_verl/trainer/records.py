@@ -1,4 +1,4 @@
-"""What the pairs of a step leave to read: one line each, with what the challenger saw and when both stages ran."""
+"""The pairs of a step as JSON lines: problem, draft, the attempt as shown, challenge, verdicts and times."""
 
 import json
 from collections.abc import Sequence
@@ -8,13 +8,14 @@ from typing import Any
 import transfer_queue as tq
 from transfer_queue import KVBatchMeta
 
+from agon_verl.rollout.row_key import RowKey, challenge_keys
 from agon_verl.rollout.tags import TagKeeper
 from agon_verl.rollout.wire import ADAPTER
 
 
 def pair_records(batch: KVBatchMeta, reader: TagKeeper, step: int) -> list[dict[str, Any]]:
-    keys = sorted(key for key in batch.keys if key.endswith("_1"))
-    keys = [key for challenge in keys for key in (f"{challenge[:-1]}0", challenge)]
+    challenges = challenge_keys(batch.keys)
+    keys = [key for challenge in challenges for key in (str(RowKey.parse(challenge).draft), challenge)]
     data = tq.kv_batch_get(
         keys=keys,
         partition_id=batch.partition_id,
@@ -24,7 +25,7 @@ def pair_records(batch: KVBatchMeta, reader: TagKeeper, step: int) -> list[dict[
     extras, adapters, gold = list(data["extra_fields"]), list(data[ADAPTER]), list(data["reward_model"])
     return [
         {
-            "uid": keys[b].rsplit("_", 2)[0],
+            "uid": RowKey.parse(keys[b]).uid,
             "step": step,
             "drafter": adapters[a],
             "challenger": adapters[b],
@@ -47,6 +48,6 @@ def write_jsonl(path: Path, records: Sequence[dict[str, Any]]) -> None:
 
 
 def overlap(extras: Sequence[dict[str, Any]]) -> float:
-    """The share of challenges begun before the step's last draft ended; a barrier between the stages makes it 0."""
+    """The share of challenges that began before the step's last draft ended; a barrier between the stages gives 0."""
     last_draft = max(extra["draft_span"][1] for extra in extras)
     return sum(extra["span"][0] < last_draft for extra in extras) / len(extras)

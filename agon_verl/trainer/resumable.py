@@ -1,10 +1,10 @@
 """verl's trainer with a pair's checkpoints: committed in one rename, refused where they do not fit, resumed exactly.
 
-The layout is in `checkpoint.py`. Departures from stock verl: it writes the pointer in place, removes old checkpoints
-while the new one is incomplete, and saves none of its own random state.
+The layout is in `pair/checkpoint.py`. Departures from stock verl: it writes the pointer in place, removes old
+checkpoints while the new one is incomplete, and saves none of its own random state.
 
-What is not restored is vLLM's sampler. A resumed run has the same state, roles and problems as an uninterrupted one,
-but draws its completions anew.
+vLLM's sampler is not restored. A resumed run has the same state, roles and problems as an uninterrupted one, but its
+completions are sampled anew.
 """
 
 import logging
@@ -14,28 +14,28 @@ from typing import Any
 import ray
 import torch
 from omegaconf import OmegaConf
-from verl.trainer.ppo.v1 import PPOTrainerSync
 from verl.utils.checkpoint.checkpoint_manager import BaseCheckpointManager
 
 from agon_verl.actor.tensors import save
 from agon_verl.errors import CheckpointError
 from agon_verl.pair import checkpoint
 from agon_verl.pair.checkpoint import Manifest, check_fit, generation_settings, lora_settings
+from agon_verl.trainer.multi_adapter import MultiAdapterTrainer
 
 logger = logging.getLogger(__name__)
-# What of the metrics a manifest tells: how good the pair is, and how it plays.
-KEPT = ("val-", "health/", "pair/", "draft/", "challenge/")
+# The metrics that a manifest keeps: how good the pair is, and how it plays.
+MANIFEST_METRICS = ("val-", "health/", "pair/", "draft/", "challenge/")
 
 
-class ResumableTrainer(PPOTrainerSync):
+class ResumableTrainer(MultiAdapterTrainer):
     """The only change is how state is saved and loaded."""
 
-    saved_step = -1  # the last that this process saved
+    saved_step = -1  # the last step that this process saved
     last_metrics: dict[str, float]  # by name, for the manifest
 
     def remember(self, metrics: dict[str, float]) -> None:
-        """Keep what is known for the manifest; a validation comes after the save of its step, and is added to it."""
-        kept = {name: float(value) for name, value in metrics.items() if name.startswith(KEPT)}
+        """Keep metrics for the manifest. A validation follows the save of its step and is added to that manifest."""
+        kept = {name: float(value) for name, value in metrics.items() if name.startswith(MANIFEST_METRICS)}
         self.last_metrics.update(kept)
         if self.saved_step == self.global_steps:
             try:
@@ -48,12 +48,11 @@ class ResumableTrainer(PPOTrainerSync):
     def _folder(self, step: int) -> Path:
         return Path(self.config.trainer.default_local_dir).absolute() / f"global_step_{step}"
 
-    def carried(self) -> dict[str, Any]:
-        """What is carried from step to step beside the weights."""
+    def extra_state(self) -> dict[str, Any]:
+        """State of the trainer itself that continues from step to step."""
         return {"kl": self.kl_ctrl_in_reward.value} if self.config.algorithm.use_kl_in_reward else {}
 
-    def carry(self, state: dict[str, Any]) -> None:
-        """Take up what `carried` gave at the save."""
+    def load_extra_state(self, state: dict[str, Any]) -> None:
         if "kl" in state and self.config.algorithm.use_kl_in_reward:
             self.kl_ctrl_in_reward.value = state["kl"]
 
@@ -71,15 +70,15 @@ class ResumableTrainer(PPOTrainerSync):
                 if len(list((folder / "actor").glob("rng_*.pt"))) != self.actor_rollout_wg.world_size:
                     raise CheckpointError("a node wrote its part to a folder of its own: use storage that all share")
                 save(self.data_state, folder / "data.pt")
-                rng, carried = BaseCheckpointManager.get_rng_state(), self.carried()
-                save({"rng": rng, "carried": carried, "metrics": self.last_metrics}, folder / "trainer.pt")
+                rng, state = BaseCheckpointManager.get_rng_state(), self.extra_state()
+                save({"rng": rng, "carried": state, "metrics": self.last_metrics}, folder / "trainer.pt")
                 self._manifest().write(folder)
         except (OSError, RuntimeError, ray.exceptions.RayError) as error:
             before = checkpoint.latest(root)
             raise CheckpointError(
                 f"step {step} could not be saved to {root}: {getattr(error, 'cause', None) or error}. "
-                + (f"{before.name} is untouched: " if before else "There is none before it. ")
-                + "see to that place, then start the same command again"
+                + (f"{before.name} is untouched: " if before else "There is no earlier checkpoint: ")
+                + "make room or repair that storage, then start the same command again"
             ) from error
         self.saved_step = step
         keep = 1 if settings.get("remove_previous_ckpt_in_save") else settings.get("max_actor_ckpt_to_keep")
@@ -101,7 +100,7 @@ class ResumableTrainer(PPOTrainerSync):
         if folder is not None:
             state = torch.load(folder / "trainer.pt", weights_only=False)
             BaseCheckpointManager.load_rng_state(state["rng"])
-            self.carry(state["carried"])
+            self.load_extra_state(state["carried"])
             self.last_metrics = state["metrics"]
 
     def _manifest(self) -> Manifest:

@@ -40,8 +40,8 @@ def _register(_: object) -> None:
             super().on_init_end()
             if folder := os.environ.get("PROBE_STATE"):
                 self.actor_rollout_wg.save_checkpoint(folder)
-                carried = {"rng": BaseCheckpointManager.get_rng_state(), "carried": self.carried()}
-                torch.save(carried, Path(folder, "trainer.pt"))  # first: asking a data loader draws a number
+                state = {"rng": BaseCheckpointManager.get_rng_state(), "carried": self.extra_state()}
+                torch.save(state, Path(folder, "trainer.pt"))  # first: asking a data loader draws a number
                 torch.save(self.train_dataloader.state_dict(), Path(folder, "data.pt"))
 
         def _save_checkpoint(self):
@@ -49,8 +49,8 @@ def _register(_: object) -> None:
                 checkpoint.sync_folder = lambda _: os.kill(os.getpid(), signal.SIGKILL)
             super()._save_checkpoint()
 
-        def _streams(self, batch, who, metrics):
-            streams = super()._streams(batch, who, metrics)
+        def _split(self, batch, who, metrics):
+            streams = super()._split(batch, who, metrics)
             if "PROBE_BATCHES" in os.environ:
                 self._write_batch(batch, streams)
             if self.global_steps == int(os.environ.get("PROBE_DEAD_STEP", -1)):

@@ -19,7 +19,7 @@ from verl.workers.utils.losses import ppo_loss
 from verl.workers.utils.padding import response_from_nested
 
 from agon_verl.actor import self_check
-from agon_verl.actor.engine import PairEngine, adapter_of
+from agon_verl.actor.engine import MultiAdapterEngine, adapter_of
 from agon_verl.actor.self_check import Gaps, Sample
 from agon_verl.actor.tensors import adapter_distance, adapter_parameters, save
 from agon_verl.errors import CheckpointError
@@ -38,12 +38,12 @@ def one_rank(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     torch.distributed.destroy_process_group()
 
 
-def make_engine(tiny: Path, *overrides: str) -> tuple[PairEngine, Any]:
+def make_engine(tiny: Path, *overrides: str) -> tuple[MultiAdapterEngine, Any]:
     config = composed("+recipe=agon_cpu", f"actor_rollout_ref.model.path={tiny / 'model'}", *overrides)
     config.actor_rollout_ref.actor.optim.total_training_steps = 10
     actor = omega_conf_to_dataclass(config.actor_rollout_ref.actor)
     model = omega_conf_to_dataclass(config.actor_rollout_ref.model)
-    engine = PairEngine(model, actor.engine, actor.optim, actor.checkpoint)
+    engine = MultiAdapterEngine(model, actor.engine, actor.optim, actor.checkpoint)
     engine.initialize()
     return engine, partial(ppo_loss, config=actor)
 
@@ -87,12 +87,12 @@ def batch(adapter: str, rows: int, padding: int = 0, seed: int = 0) -> TensorDic
     return data
 
 
-def update(engine: PairEngine, loss: Any, data: TensorDict) -> dict:
+def update(engine: MultiAdapterEngine, loss: Any, data: TensorDict) -> dict:
     with engine.train_mode():
         return engine.train_batch(data, loss_function=loss)
 
 
-def snapshot(engine: PairEngine) -> dict[str, torch.Tensor]:
+def snapshot(engine: MultiAdapterEngine) -> dict[str, torch.Tensor]:
     return {name: tensor.clone() for name, tensor in engine.named_state()}
 
 
@@ -154,7 +154,7 @@ def test_rows_without_loss_have_no_share_in_the_update(tiny: Path, mode: str) ->
     assert norms[1] == pytest.approx(norms[0], rel=1e-4)
 
 
-def log_probs(engine: PairEngine, data: TensorDict) -> torch.Tensor:
+def log_probs(engine: MultiAdapterEngine, data: TensorDict) -> torch.Tensor:
     tu.assign_non_tensor(data, compute_loss=False)
     with engine.eval_mode():
         return engine.infer_batch(data)["model_output"]["log_probs"].values()
@@ -232,7 +232,7 @@ def test_a_batch_of_both_adapters_is_refused(tiny: Path) -> None:
     mixed = batch("A", rows=2)
     mixed[ADAPTER] = NonTensorStack(NonTensorData("A"), NonTensorData("B"))
     with pytest.raises(ValueError, match="rows of one adapter"):
-        adapter_of(mixed)
+        adapter_of(mixed, ("A", "B"))
 
 
 def test_both_adapters_travel_in_one_transfer(tiny: Path) -> None:
@@ -243,7 +243,7 @@ def test_both_adapters_travel_in_one_transfer(tiny: Path) -> None:
     assert config["r"] == 16
 
 
-def trained(tiny: Path, *overrides: str) -> PairEngine:
+def trained(tiny: Path, *overrides: str) -> MultiAdapterEngine:
     engine, loss = make_engine(tiny, *overrides)
     for seed, adapter in enumerate("ABA"):
         update(engine, loss, batch(adapter, rows=4, seed=seed))
@@ -291,7 +291,7 @@ def test_snapshots_may_be_switched_on_and_off_on_resume(tiny: Path, tmp_path: Pa
         synced = dict(resumed.get_per_tensor_param(base_sync_done=True)[0])
         assert {name.split(":")[0] for name in synced} == served
         if after == on:  # they begin with the adapters as they are
-            assert all(torch.equal(synced[f"A_past:{n}"], t) for n, t in engine.adapter_tensors("A").items())
+            assert all(torch.equal(synced[f"A_past:3:{n}"], t) for n, t in engine.adapter_tensors("A").items())
 
 
 def test_a_checkpoint_without_any_update_loads(tiny: Path, tmp_path: Path) -> None:
@@ -315,7 +315,7 @@ def test_adapters_start_from_those_given(tiny: Path, tmp_path: Path) -> None:
 def test_an_adapter_of_other_modules_is_refused_with_their_names(tiny: Path, tmp_path: Path) -> None:
     engine, _ = make_engine(tiny)
     engine.save_checkpoint(str(tmp_path))
-    with pytest.raises(CheckpointError, match=r"it has .*down_proj.* target_modules leave out"):
+    with pytest.raises(CheckpointError, match=r"it has .*down_proj.* not in the run's target_modules"):
         make_engine(tiny, f"agon.init.A={tmp_path / 'A'}", "actor_rollout_ref.model.target_modules=[q_proj]")
     with pytest.raises(CheckpointError, match=r"is \(16, 64\) there and \(8, 64\) here"):
         make_engine(tiny, f"agon.init.A={tmp_path / 'A'}", "actor_rollout_ref.model.lora_rank=8")
@@ -386,11 +386,11 @@ def test_the_self_check_names_an_update_that_reaches_the_other_adapter(tiny: Pat
 
     def leaky(data: TensorDict) -> None:
         update(engine, loss, data)
-        if adapter_of(data) == "A":
+        if adapter_of(data, ("A", "B")) == "A":
             adapter_parameters(engine.module, "B").popitem()[1].data.add_(1e-3)
 
-    (found,) = self_check.isolation(engine, leaky, list(range(5, 40)))
-    assert found == "an update of adapter A changed ['A', 'B', 'adam.A']"
+    (violation,) = self_check.isolation(engine, leaky, list(range(5, 40)))
+    assert violation == "an update of adapter A changed ['A', 'B', 'adam.A']"
 
 
 def test_the_self_check_tells_own_from_swapped_log_probs() -> None:
@@ -403,8 +403,8 @@ def test_the_self_check_tells_own_from_swapped_log_probs() -> None:
     samples = [sample("A", -1.0), sample("B", -2.0)]
     good = {"A": [[-1.0] * 2, [-1.5] * 2], "B": [[-2.5] * 2, [-2.0] * 2]}
     assert wrong(samples, good) == []
-    found = wrong(samples, {"A": good["B"], "B": good["A"]})
-    assert len(found) == 2 and "adapter A differs from the trainer's A by 0.29" in found[0]
+    messages = wrong(samples, {"A": good["B"], "B": good["A"]})
+    assert len(messages) == 2 and "adapter A differ from the trainer's A by 0.29" in messages[0]
     one_slot = [sample("A", -1.0), sample("B", -1.5)]  # B's slot serves A
     assert "adapter B" in wrong(one_slot, good)[0]
 

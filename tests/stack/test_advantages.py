@@ -5,7 +5,7 @@ import pytest
 import torch
 from verl.trainer.ppo.core_algos import get_adv_estimator_fn
 
-from agon_verl.trainer.step import group_relative
+from agon_verl.trainer.update import group_relative
 
 
 @pytest.mark.parametrize("normalize", [True, False])

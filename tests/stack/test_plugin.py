@@ -16,7 +16,7 @@ def test_requirements_are_met_here() -> None:
 @pytest.mark.parametrize(
     ("requirement", "words"),
     [
-        ("verl==0.8.0", ["needs verl==0.8.0", "found 0.9.1", "pip install 'verl==0.8.0'"]),
+        ("verl==0.8.0", ["needs verl==0.8.0", "0.9.1 is installed", "pip install 'verl==0.8.0'"]),
         ("TransferQueue-of-tomorrow>=1", ["needs TransferQueue-of-tomorrow>=1", "not installed", "pip install"]),
     ],
 )
@@ -35,7 +35,9 @@ import importlib.metadata, sys
 importlib.metadata.requires = lambda name: [{requirement!r}]
 sys.argv = ["main_ppo.py", *{list(arguments)!r}]
 import verl
-print("verl works,", "agon_verl.search_path" in sys.modules)
+from hydra.core.plugins import Plugins
+from hydra.plugins.search_path_plugin import SearchPathPlugin
+print("verl works,", any(s.__name__ == "RecipeSearchPath" for s in Plugins.instance().discover(SearchPathPlugin)))
 """
     return subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=120)
 
@@ -43,7 +45,7 @@ print("verl works,", "agon_verl.search_path" in sys.modules)
 def test_a_run_that_asks_for_agon_is_stopped_loudly() -> None:
     done = import_verl("TransferQueue==9.9", "+recipe=agon")
     assert done.returncode == 1
-    assert "agon-verl is off: it needs TransferQueue==9.9, but found 0.1.11. Fix: pip install" in done.stderr
+    assert "agon-verl is off: it needs TransferQueue==9.9, but 0.1.11 is installed. Fix: pip install" in done.stderr
 
 
 def test_other_uses_of_verl_go_on_with_a_warning() -> None:
