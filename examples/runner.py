@@ -22,8 +22,8 @@ import pandas as pd
 from tqdm import tqdm
 
 from agon_verl.evaluate.statistics import clopper_pearson
+from agon_verl.pair.run_folder import Metrics, read_metrics
 from agon_verl.report.__main__ import write_report
-from agon_verl.report.read import Metrics, read_metrics
 
 ROOT = Path(__file__).resolve().parents[1]
 # A line of the log that begins each phase of start-up. Most of the time goes into importing verl and vLLM.

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from agon_verl.report.read import read_metrics
+from agon_verl.pair.run_folder import read_metrics
 
 
 def steps(metrics: Path) -> list[dict[str, Any]]:

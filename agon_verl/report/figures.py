@@ -9,8 +9,8 @@ from matplotlib.axes import Axes
 from matplotlib.ticker import EngFormatter, MaxNLocator, PercentFormatter
 
 from agon_verl.health.rules import RULES
+from agon_verl.pair.run_folder import Curve, mean_of
 from agon_verl.report.picture import GREEN, INK, RED, A, B, Look, Picture, picture, plain
-from agon_verl.report.read import Curve, mean_of
 
 RUNGS = {-1.0: "#c0649a", 0.0: "#b8b8b8", 2.0: A, 2.5: "#4fb0e0", 3.0: GREEN}
 OTHER = float("inf")

@@ -7,77 +7,21 @@ FOLDER/matrix.json, <method>/seed_<s>/…, base/eval/results.json   a matrix; ma
 
 import json
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from math import isfinite
 from pathlib import Path
 from typing import Any
 
 from agon_verl.errors import AgonError
 from agon_verl.evaluate.results import RESULTS, Results, ResultsError
+from agon_verl.pair.run_folder import METRICS, Metrics, read_metrics
 
 UNTRAINED = "base"
-_HELD_OUT = re.compile(r"val-core/(?P<source>.+?)(?:/(?P<way>\w+_to_\w+|\w+_alone))?/acc/mean@\d+")
 _SEED = re.compile(r"seed_(\d+)")
-
-Curve = dict[int, float]  # by step
-
-
-def mean_of(curves: Iterable[Curve]) -> Curve:
-    """At each step the mean of those that have it."""
-    found: dict[int, list[float]] = {}
-    for curve in curves:
-        for step, value in curve.items():
-            found.setdefault(step, []).append(value)
-    return {step: sum(values) / len(values) for step, values in sorted(found.items())}
 
 
 class ReportError(AgonError, ValueError):
     """There is nothing to report on; the message says why."""
-
-
-@dataclass(frozen=True)
-class Metrics:
-    """The metrics of a run by step; step 0 is the validation before training."""
-
-    by_step: dict[int, dict[str, float]]
-
-    def curve(self, name: str) -> tuple[list[int], list[float]]:
-        """The steps that logged `name`, and its values there. A share that had no case that step is left out."""
-        steps = [step for step in sorted(self.by_step) if isfinite(self.by_step[step].get(name, float("nan")))]
-        return steps, [self.by_step[step][name] for step in steps]
-
-    def mean_curve(self, names: Iterable[str]) -> Curve:
-        """At each step the mean of those of `names` that it has."""
-        return mean_of(dict(zip(*self.curve(name), strict=True)) for name in names)
-
-    def held_out(self, data_source: str, way: str) -> tuple[list[int], list[float]]:
-        return self.curve(f"val-core/{data_source}/{way}/acc/mean@1")
-
-    def validations(self) -> dict[str, dict[str, str]]:
-        """By data source and way of playing, the metric that has its held-out accuracy."""
-        found: dict[str, dict[str, str]] = {}
-        for name in dict.fromkeys(name for step in sorted(self.by_step) for name in self.by_step[step]):
-            if match := _HELD_OUT.fullmatch(name):
-                found.setdefault(match["source"], {})[match["way"] or "alone"] = name  # stock verl has one way
-        return found
-
-    @property
-    def last_step(self) -> int:
-        return max(self.by_step, default=0)
-
-
-def read_metrics(path: Path) -> Metrics:
-    """Reads a file that may still be growing, or that a kill has torn: a line that is no record is passed over."""
-    by_step: dict[int, dict[str, float]] = {}
-    for line in path.read_text(errors="replace").split("\n")[:-1] if path.exists() else []:
-        try:
-            record = json.loads(line)
-            step, data = int(record["step"]), record["data"].items()
-        except (ValueError, TypeError, KeyError, AttributeError):
-            continue
-        by_step.setdefault(step, {}).update({k: float(v) for k, v in data if isinstance(v, int | float)})
-    return Metrics(by_step)
 
 
 @dataclass(frozen=True)
@@ -151,7 +95,7 @@ def _matrix(folder: Path, told: Mapping[str, Any], notes: list[str]) -> dict[str
 def _run(folder: Path, name: str, cell: Mapping[str, Any], notes: list[str]) -> Run:
     results = next((r for sub in ("eval", ".") if (r := _results(folder / sub / RESULTS, notes))), None)
     results = results if cell.get("state", "evaluated") == "evaluated" else None  # else of a cell as it was before
-    metrics = read_metrics(folder / "metrics.jsonl")
+    metrics = read_metrics(folder / METRICS)
     pairs = tuple(sorted((folder / "pairs").glob("*.jsonl"), key=_number))
     seen = "evaluated" if results else "trained" if metrics.by_step or pairs else "missing"
     parity = str(cell.get("parity") or "")

@@ -14,7 +14,7 @@ import pytest
 from agon_verl.game.prompts import challenge_messages
 from agon_verl.game.transcript import read
 from agon_verl.game.withhold import WITHHELD, withhold_answer
-from agon_verl.report.read import read_metrics
+from agon_verl.pair.run_folder import read_metrics
 from examples import quickstart, runner, smollm2
 from examples.toy.build import split
 from examples.toy.corpus import drills, encode, solutions

@@ -12,11 +12,12 @@ from pathlib import Path
 import pytest
 
 from agon_verl.evaluate.results import Results
+from agon_verl.pair.run_folder import read_metrics
 from agon_verl.report import pairs, picture, table
 from agon_verl.report.__main__ import main
 from agon_verl.report.page import visible
 from agon_verl.report.pairs import Span, read_pairs, seen_of
-from agon_verl.report.read import Method, ReportError, Run, find, read_metrics
+from agon_verl.report.read import Method, ReportError, Run, find
 from tests.unit.report.example_runs import SOURCE, pair, results, write, write_matrix, write_pairs, write_run
 
 SMALL = {"steps": 12, "n": 20}
