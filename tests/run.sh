@@ -1,16 +1,46 @@
 #!/usr/bin/env bash
-# All checks: lint, format, types, tests. Arguments go to pytest, e.g. `bash tests/run.sh -m "not real"`.
+# The checks of this repository. The first arguments choose which, the others go to pytest:
+#
+#   bash tests/run.sh                   everything
+#   bash tests/run.sh lint              ruff, mypy and the import contract
+#   bash tests/run.sh unit              tests/unit: plain Python, about half a minute
+#   bash tests/run.sh sandbox           tests/sandbox: programs and answers judged in processes of their own
+#   bash tests/run.sh stack             tests/stack: against verl, vLLM and Ray as libraries
+#   bash tests/run.sh real              tests/real: verl, Ray and vLLM started for real
+#   bash tests/run.sh unit stack -k lock
+#   bash tests/run.sh tests/stack/test_package.py
+#
+# `lint` and `unit` alone need only the small environment of requirements-unit.txt. It is made in .venv-unit, unless
+# the full environment, .venv, is there already.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
-bash examples/setup_venv.sh
-export PATH="$PWD/.venv/bin:$PATH"
+chosen=()
+while [[ ${1:-} =~ ^(lint|unit|sandbox|stack|real)$ ]]; do
+  chosen+=("$1")
+  shift
+done
+if ((${#chosen[@]} + $# == 0)); then chosen=(lint unit sandbox stack real); fi
 
-echo "== ruff check"
-ruff check .
-echo "== ruff format --check"
-ruff format --check .
-echo "== mypy"
-mypy
-echo "== pytest $*"
-exec python -m pytest "$@"
+venv=.venv environment=cpu
+if [[ ${chosen[*]} =~ ^(lint|unit)( (lint|unit))*$ && ! -e .venv/.agon-stamp ]]; then
+  venv=.venv-unit environment=unit
+fi
+bash examples/setup_venv.sh "$environment"
+export PATH="$PWD/$venv/bin:$PATH"
+
+folders=()
+for name in "${chosen[@]}"; do
+  if [[ $name != lint ]]; then
+    folders+=("tests/$name")
+    continue
+  fi
+  echo "== ruff check" && ruff check .
+  echo "== ruff format --check" && ruff format --check .
+  echo "== mypy" && mypy
+  echo "== lint-imports" && lint-imports --no-logo
+done
+if ((${#folders[@]} + $#)); then
+  echo "== pytest ${folders[*]} $*"
+  exec python -m pytest "${folders[@]}" "$@"
+fi

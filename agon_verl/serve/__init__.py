@@ -1,1 +1,1 @@
-"""`python -m agon_verl.serve TARGET`: a pair behind an OpenAI-compatible chat endpoint. See docs/serve.md."""
+"""A pair behind an OpenAI-compatible chat endpoint: `python -m agon_verl.serve TARGET`. docs/serve.md describes it."""

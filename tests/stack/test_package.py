@@ -22,12 +22,12 @@ PACKAGES = ("agon_verl", "recipes", "reward_fns")
 LEFT_OUT = {"opencv-python-headless", "torchaudio", "torchcodec", "torchvision", "triton"}
 
 
-def lock_lines() -> list[str]:
-    return [line for line in (ROOT / "requirements-cpu.txt").read_text().splitlines() if not line.startswith("#")]
+def lock_lines(name: str) -> list[str]:
+    return [line for line in (ROOT / name).read_text().splitlines() if not line.startswith("#")]
 
 
 def lock() -> dict[str, Requirement]:
-    return {canonicalize_name(pin.name): pin for pin in map(Requirement, lock_lines())}
+    return {canonicalize_name(pin.name): pin for pin in map(Requirement, lock_lines("requirements-cpu.txt"))}
 
 
 def pinned_version(requirement: Requirement) -> str | None:
@@ -127,11 +127,8 @@ def test_packages_import_from_anywhere(package: str, tmp_path: Path) -> None:
     assert Path(done.stdout.strip()) == ROOT / package
 
 
-def test_lock_is_one_sorted_pin_a_line() -> None:
-    pin = re.compile(r'[A-Za-z0-9._-]+==[A-Za-z0-9.+]+( ; platform_machine == "x86_64")?')
-    assert [line for line in lock_lines() if not pin.fullmatch(line)] == []
-    names = [canonicalize_name(line.partition("==")[0]) for line in lock_lines()]
-    assert names == sorted(set(names))
+def test_small_lock_is_a_part_of_the_full_one() -> None:
+    assert set(lock_lines("requirements-unit.txt")) < set(lock_lines("requirements-cpu.txt"))
 
 
 @needs_lock_environment
@@ -162,13 +159,3 @@ def test_lock_meets_the_pins_of_setup_py(wheel: zipfile.ZipFile) -> None:
     for requirement in ours:
         version = pinned_version(locked[canonicalize_name(requirement.name)])
         assert version is not None and requirement.specifier.contains(version), str(requirement)
-
-
-def test_shell_scripts_parse() -> None:
-    scripts = [
-        ROOT / ".ci" / "run",
-        *(path for folder in ("examples", "tests") for path in (ROOT / folder).rglob("*.sh")),
-    ]
-    assert os.access(scripts[0], os.X_OK)
-    for script in scripts:
-        subprocess.run(["bash", "-n", script], check=True)

@@ -7,7 +7,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from agon_verl.evaluate import compare, problems
@@ -131,7 +132,7 @@ def test_a_broken_line_in_the_middle_is_named(tmp_path: Path) -> None:
 
 def write(path: Path, rows: Sequence[dict[str, Any]]) -> str:
     path.parent.mkdir(parents=True, exist_ok=True)
-    pd.DataFrame(rows).to_parquet(path)
+    pq.write_table(pa.Table.from_pylist(list(rows)), path)
     return str(path)
 
 

@@ -95,22 +95,23 @@ while True:
 def test_killed_at_any_moment_it_leaves_a_complete_checkpoint(tmp_path: Path) -> None:
     """20 kills at random moments of a process that does nothing but save and prune."""
     root, chance, inside, seen = tmp_path / "run", random.Random(0), 0, 0
+    longest = 0.05  # seconds until a kill
     for _ in range(20):
         command = [sys.executable, "-c", SAVER, str(root), str(Path(__file__).parents[3])]
         process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
         assert process.stdout is not None and process.stdout.readline() == "ready\n"
-        time.sleep(chance.uniform(0, 0.05))
+        time.sleep(chance.uniform(0, longest))
         os.kill(process.pid, signal.SIGKILL)
         process.wait()
         if not root.exists():
             continue
         inside += any(entry.name.startswith(".") for entry in root.iterdir())
         found = latest(root)
-        if found is not None:
-            step = Manifest.read(found).step
-            assert (found / "weights").read_text() == f"{step} " * 50_000
-            assert step >= seen
-            seen = step
+        step = Manifest.read(found).step if found else 0
+        assert found is None or (found / "weights").read_text() == f"{step} " * 50_000
+        assert step >= seen
+        longest *= 1.5 if step == seen else 1  # a busy machine saves more slowly
+        seen = step
     assert inside and seen > 1  # some kills hit a save, and restarts went on
 
 
