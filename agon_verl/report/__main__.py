@@ -48,7 +48,7 @@ def write_report(folders: Sequence[Path], out: Path, title: str | None = None, p
         training.health(methods),
         training.ladder(views),
         training.tokens(methods),
-        *([training.reading(views)] if pairs > 0 else []),
+        *([training.pairs(views)] if pairs > 0 else []),
     ]
     title = title or f"Agon: {', '.join(folder.resolve().name for folder in folders)}"
     out.mkdir(parents=True, exist_ok=True)

@@ -10,23 +10,23 @@ from matplotlib.ticker import EngFormatter, MaxNLocator, PercentFormatter
 
 from agon_verl.health.rules import RULES
 from agon_verl.pair.run_folder import Curve, mean_of
-from agon_verl.report.picture import GREEN, INK, RED, A, B, Look, Picture, picture, plain
+from agon_verl.report.picture import BLUE, GREEN, ORANGE, PINK, RED, SKY, TEXT, Picture, Style, picture, printable
 
-RUNGS = {-1.0: "#c0649a", 0.0: "#b8b8b8", 2.0: A, 2.5: "#4fb0e0", 3.0: GREEN}
-OTHER = float("inf")
+_REWARD_COLOURS = {-1.0: PINK, 0.0: "#b8b8b8", 2.0: BLUE, 2.5: SKY, 3.0: GREEN}
+_OTHER = float("inf")  # stands for rewards that are not in the table
 
 
 @dataclass(frozen=True)
 class Line:
-    """`curves` has one for each seed: thin ones, and their mean to read."""
+    """One line of a panel: the mean of `curves`, which has one curve per seed."""
 
     label: str
-    look: Look
+    style: Style
     curves: Sequence[Curve]
 
 
 def over_training(
-    name: str,
+    key: str,
     title: str,
     lines: Sequence[Line],
     *,
@@ -35,68 +35,71 @@ def over_training(
     kind: str = "smooth",
     watched: str = "",
 ) -> Picture | None:
-    """Lines over steps: "smooth", "raw", or "points" where there are few. `watched` is a metric with alarm limits."""
+    """Lines over training steps: "smooth", "raw", or "points". `watched` is a metric whose alarm limits are drawn.
+
+    With few lines, the single steps (of a smooth line) and the single seeds are drawn thin.
+    """
     lines = [line for line in lines if any(line.curves)]
     if not lines:
         return None
     few = sum(len(line.curves) for line in lines) <= 6
+    limits = _limits(watched)
 
     def draw(ax: Axes) -> None:
         for line in lines:
-            each = [curve for curve in line.curves if curve]
-            mean = mean_of(each)
-            if few and (kind == "smooth" or len(each) > 1):
-                for curve in each:
-                    ax.plot(list(curve), list(curve.values()), color=line.look.colour, alpha=0.4, linewidth=0.8)
-            values = trailing(list(mean.values())) if kind == "smooth" else list(mean.values())
-            (drawn,) = ax.plot(list(mean), values, color=line.look.colour, linewidth=1.8, label=plain(line.label))
-            drawn.set(linestyle=line.look.dashes, marker=line.look.marker if kind == "points" else "", markersize=4)
+            curves = [curve for curve in line.curves if curve]
+            mean = mean_of(curves)
+            if few and (kind == "smooth" or len(curves) > 1):
+                for curve in curves:
+                    ax.plot(list(curve), list(curve.values()), color=line.style.colour, alpha=0.4, linewidth=0.8)
+            values = trailing_mean(list(mean.values())) if kind == "smooth" else list(mean.values())
+            (drawn,) = ax.plot(list(mean), values, color=line.style.colour, linewidth=1.8, label=printable(line.label))
+            drawn.set(linestyle=line.style.dashes, marker=line.style.marker if kind == "points" else "", markersize=4)
         low, high = ax.get_ylim()
-        limits = _limits(watched)
-        for limit, word in limits:
+        for limit, side in limits:
             ax.axhline(limit, color=RED, linewidth=1, linestyle=(0, (2, 2)))
-            told = ax.text(0.995, limit, f"alarm {word} {limit:g}".replace("-", "−"), va="bottom", ha="right")
-            told.set(fontsize=7.5, color=RED, transform=ax.get_yaxis_transform())
+            label = ax.text(0.995, limit, f"alarm {side} {limit:g}".replace("-", "−"), va="bottom", ha="right")
+            label.set(fontsize=7.5, color=RED, transform=ax.get_yaxis_transform())
         low, high = min(0.0, low, *(limit for limit, _ in limits)), max(0.0, high, *(limit for limit, _ in limits))
         if low < 0:
-            ax.axhline(0, color=INK, linewidth=0.8)
-        # An error correlation has no bound below.
+            ax.axhline(0, color=TEXT, linewidth=0.8)
+        # An error correlation can be far below -1.
         ax.set_ylim(*((0, 1.02) if share else (max(-1.0, low * 1.1), high + 0.08 * (high - low))))
         if share:
             ax.yaxis.set_major_formatter(PercentFormatter(1.0))
-        _steps(ax, unit)
+        _label_steps(ax, unit)
 
     means = " ".join(rule.meaning for rule in RULES if rule.covers(watched))
-    return picture(name, title, draw, 2.6, f"Beyond the limit: {means}" if means else "")
+    return picture(key, title, draw, 2.6, f"Beyond the limit: {means}" if means else "")
 
 
-def _steps(ax: Axes, unit: str) -> None:
+def _label_steps(ax: Axes, unit: str) -> None:
     ax.set_ylabel(unit)
     ax.set_xlabel("training step")
     ax.xaxis.set_major_locator(MaxNLocator(integer=True))
 
 
 def _limits(metric: str) -> list[tuple[float, str]]:
-    found = []
-    for rule in [r for r in RULES if r.covers(metric) and r.limit is not None]:
-        limit = rule.limit or 0.0
-        further = rule.side not in ("above", "below")
-        found += [(limit, "above"), (-limit, "below")] if further else [(limit, rule.side)]
-    return found
+    limits: list[tuple[float, str]] = []
+    for rule in RULES:
+        if rule.covers(metric) and rule.limit is not None:
+            one_sided = rule.side in ("above", "below")
+            limits += [(rule.limit, rule.side)] if one_sided else [(rule.limit, "above"), (-rule.limit, "below")]
+    return limits
 
 
-def trailing(values: Sequence[float]) -> list[float]:
-    """The mean of the last eighth of the run: single steps are few problems and jump about."""
+def trailing_mean(values: Sequence[float]) -> list[float]:
+    """The mean over the last eighth of the run, because a single step has few problems."""
     window = max(1, len(values) // 8)
     return [sum(part) / len(part) for part in (values[max(0, i - window + 1) : i + 1] for i in range(len(values)))]
 
 
 @dataclass(frozen=True)
 class Point:
-    """Hollow: one completion; filled: a second stage read the first."""
+    """`x` tokens and `y` pass@1 with its interval. `filled`: a second stage read the first; hollow: one completion."""
 
     label: str
-    look: Look
+    style: Style
     filled: bool
     x: float
     y: float
@@ -105,20 +108,22 @@ class Point:
     seeds: Sequence[float]
 
 
-def against_tokens(name: str, title: str, points: Sequence[Point], unit: str) -> Picture | None:
+def against_tokens(key: str, title: str, points: Sequence[Point], unit: str) -> Picture | None:
     if not points:
         return None
     labels = list(dict.fromkeys(p.label for p in points))
 
     def draw(ax: Axes) -> None:
-        for label in labels:  # a label once, with the filled point where there is one
-            for i, p in enumerate(sorted((p for p in points if p.label == label), key=lambda p: not p.filled)):
-                bars = ([max(0.0, p.y - p.low)], [max(0.0, p.high - p.y)])
-                fmt, fill = p.look.marker, p.look.colour if p.filled else "none"
-                named = None if i else plain(label)
-                ax.errorbar([p.x], [p.y], bars, fmt=fmt, color=p.look.colour, mfc=fill, elinewidth=1, label=named)
-                if len(p.seeds) > 1:
-                    ax.plot([p.x] * len(p.seeds), p.seeds, "_", color=p.look.colour, markersize=8)
+        labelled: set[str] = set()  # a label is drawn once, with the filled point if there is one
+        for p in sorted(points, key=lambda p: (labels.index(p.label), not p.filled)):
+            bars = ([max(0.0, p.y - p.low)], [max(0.0, p.high - p.y)])
+            marker = ax.errorbar([p.x], [p.y], bars, fmt=p.style.marker, color=p.style.colour, elinewidth=1)
+            marker[0].set_markerfacecolor(p.style.colour if p.filled else "none")
+            if p.label not in labelled:
+                marker.set_label(printable(p.label))
+            labelled.add(p.label)
+            if len(p.seeds) > 1:
+                ax.plot([p.x] * len(p.seeds), p.seeds, "_", color=p.style.colour, markersize=8)
         ax.margins(x=0.12, y=0.08)
         low, high = ax.get_ylim()
         ax.set_ylim(max(0.0, low), min(1.02, high))
@@ -127,68 +132,63 @@ def against_tokens(name: str, title: str, points: Sequence[Point], unit: str) ->
         ax.set_ylabel("pass@1")
         ax.set_xlabel(unit)
 
-    return picture(name, title, draw, 2.8)
+    return picture(key, title, draw, 2.8)
 
 
-def ladder(name: str, title: str, counts: Mapping[int, Counter[float]]) -> Picture | None:
-    """Stacked shares of each reward over the steps, in at most 30 parts."""
+def ladder(key: str, title: str, counts: Mapping[int, Counter[float]]) -> Picture | None:
+    """Stacked shares of each reward over the steps, in at most 30 bins."""
     if not counts:
         return None
     steps = sorted(counts)
-    wide = ceil(len(steps) / 30)
-    parts = [steps[i : i + wide] for i in range(0, len(steps), wide)]
-    sums = [_named(sum((counts[step] for step in part), Counter())) for part in parts]
-    edges = [part[0] - 0.5 for part in parts] + [parts[-1][-1] + 0.5]
+    width = ceil(len(steps) / 30)
+    bins = [steps[i : i + width] for i in range(0, len(steps), width)]
+    totals: list[Counter[float]] = [Counter() for _ in bins]
+    for total, bin_steps in zip(totals, bins, strict=True):
+        for reward, n in [item for step in bin_steps for item in counts[step].items()]:
+            total[reward if reward in _REWARD_COLOURS else _OTHER] += n
+    edges = [bin_steps[0] - 0.5 for bin_steps in bins] + [bins[-1][-1] + 0.5]
 
     def draw(ax: Axes) -> None:
-        floor = [0.0] * len(edges)
-        for value in sorted(set().union(*sums)):
-            shares = [s[value] / s.total() for s in sums]
-            top = [a + b for a, b in zip(floor, [*shares, shares[-1]], strict=True)]
-            label = "other (partial credit)" if value == OTHER else f"{value:g}".replace("-", "−")
-            ax.fill_between(edges, floor, top, step="post", color=RUNGS.get(value, "#5c5c5c"), linewidth=0, label=label)
-            floor = top
+        bottom = [0.0] * len(edges)
+        for reward in sorted(set().union(*totals)):
+            shares = [total[reward] / total.total() for total in totals]
+            top = [a + b for a, b in zip(bottom, [*shares, shares[-1]], strict=True)]
+            label = "other (partial credit)" if reward == _OTHER else f"{reward:g}".replace("-", "−")
+            colour = _REWARD_COLOURS.get(reward, "#5c5c5c")
+            ax.fill_between(edges, bottom, top, step="post", color=colour, linewidth=0, label=label)
+            bottom = top
         ax.set_ylim(0, 1)
         ax.set_xlim(edges[0], edges[-1])
         ax.yaxis.set_major_formatter(PercentFormatter(1.0))
-        _steps(ax, "share of challenges")
+        _label_steps(ax, "share of challenges")
 
-    return picture(name, title, draw, 2.4)
-
-
-def _named(counts: Counter[float]) -> Counter[float]:
-    """Values off the ladder in one."""
-    found: Counter[float] = Counter()
-    for value, n in counts.items():
-        found[value if value in RUNGS else OTHER] += n
-    return found
+    return picture(key, title, draw, 2.4)
 
 
 STAGES = {
-    "ledger/draft_generated": ("drafts, generated", A),
-    "ledger/challenge_generated": ("challenges, generated", B),
+    "ledger/draft_generated": ("drafts, generated", BLUE),
+    "ledger/challenge_generated": ("challenges, generated", ORANGE),
     "ledger/draft_prefilled": ("drafts, prefilled", "#9cc3e4"),
     "ledger/challenge_prefilled": ("challenges, prefilled", "#f3c08a"),
 }
 
 
-def token_bars(name: str, title: str, rows: Mapping[str, Mapping[str, float]], unit: str) -> Picture | None:
-    """Rows are methods; `STAGES` says what is in one."""
-    rows = {label: row for label, row in rows.items() if row}
+def token_bars(key: str, title: str, rows: Mapping[str, Mapping[str, float]], unit: str) -> Picture | None:
+    """One bar per method; `rows` has the tokens of each of the `STAGES`."""
     if not rows:
         return None
 
     def draw(ax: Axes) -> None:
-        places, floor = list(range(len(rows))), [0.0] * len(rows)
+        places, left = list(range(len(rows))), [0.0] * len(rows)
         for metric, (label, colour) in STAGES.items():
-            widths = [row.get(metric, 0.0) for row in rows.values()]
-            ax.barh(places, widths, left=floor, color=colour, label=label, height=0.65)
-            floor = [a + b for a, b in zip(floor, widths, strict=True)]
-        ax.set_yticks(places, [plain(label) for label in rows])
+            widths = [row[metric] for row in rows.values()]
+            ax.barh(places, widths, left=left, color=colour, label=label, height=0.65)
+            left = [a + b for a, b in zip(left, widths, strict=True)]
+        ax.set_yticks(places, [printable(label) for label in rows])
         ax.invert_yaxis()
         ax.grid(visible=False, axis="y")
         ax.xaxis.set_major_formatter(EngFormatter(sep=""))
         ax.xaxis.set_major_locator(MaxNLocator(5))
         ax.set_xlabel(unit)
 
-    return picture(name, title, draw, 1.3 + 0.24 * len(rows))
+    return picture(key, title, draw, 1.3 + 0.24 * len(rows))

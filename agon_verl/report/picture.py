@@ -18,11 +18,12 @@ matplotlib.use("Agg")  # no display needed
 import matplotlib.pyplot as plt
 from matplotlib.axes import Axes
 
-A, B, GREEN, RED, GREY = "#3b82c4", "#e07b1a", "#009e73", "#d55e00", "#8c8c8c"
-INK, _GRID = "#010203", "#040506"
-_STYLE: Any = {
-    "text.parse_math": False,  # names are not formulas
-    "svg.fonttype": "none",  # text stays text: small, sharp, and read aloud
+BLUE, ORANGE, GREEN, RED, GREY = "#3b82c4", "#e07b1a", "#009e73", "#d55e00", "#8c8c8c"
+PINK, SKY, AMBER, OLIVE = "#c0649a", "#4fb0e0", "#e69f00", "#b3a42e"
+TEXT, _GRID = "#010203", "#040506"  # placeholders
+_RC_PARAMS: Any = {
+    "text.parse_math": False,  # a name with $ is not a formula
+    "svg.fonttype": "none",  # text stays text: small, sharp, and available to screen readers
     "font.family": "sans-serif",
     "font.size": 9,
     "axes.titlesize": 9.5,
@@ -34,56 +35,56 @@ _STYLE: Any = {
     "grid.linewidth": 0.7,
     "legend.frameon": False,
     "legend.fontsize": 8,
-    **dict.fromkeys(["text.color", "axes.edgecolor", "axes.labelcolor", "xtick.color", "ytick.color"], INK),
+    **dict.fromkeys(["text.color", "axes.edgecolor", "axes.labelcolor", "xtick.color", "ytick.color"], TEXT),
 }
 
 
 @dataclass(frozen=True)
-class Look:
+class Style:
     colour: str
     dashes: str = "-"
     marker: str = "o"
 
 
-METHODS = {
-    "base": Look(GREY, ":", "X"),
-    "grpo": Look(GREY, "-", "s"),
-    "self_refine": Look("#b3a42e", "--", "P"),
-    "coop": Look(A, "-", "^"),
-    "adv": Look(RED, "-", "o"),
-    "margin": Look("#c0649a", "--", "v"),
-    "shared_hidden": Look(GREEN, ":", "<"),
-    "hidden": Look(GREEN, "-", ">"),
-    "fixed": Look("#4fb0e0", "--", "D"),
-    "tiebreak": Look("#e69f00", "-.", "p"),
+_METHODS = {
+    "base": Style(GREY, ":", "X"),
+    "grpo": Style(GREY, "-", "s"),
+    "self_refine": Style(OLIVE, "--", "P"),
+    "coop": Style(BLUE, "-", "^"),
+    "adv": Style(RED, "-", "o"),
+    "margin": Style(PINK, "--", "v"),
+    "shared_hidden": Style(GREEN, ":", "<"),
+    "hidden": Style(GREEN, "-", ">"),
+    "fixed": Style(SKY, "--", "D"),
+    "tiebreak": Style(AMBER, "-.", "p"),
 }
-_OTHERS = [Look(RED), Look(A, "--", "s"), Look(GREEN, "-.", "^"), Look("#c0649a", ":", "D"), Look("#e69f00", "--", "v")]
+_OTHERS = [Style(RED), Style(BLUE, "--", "s"), Style(GREEN, "-.", "^"), Style(PINK, ":", "D"), Style(AMBER, "--", "v")]
 
 
-def looks(names: Sequence[str]) -> dict[str, Look]:
-    """The looks of methods; those that are not the paper's take the others in turn."""
-    others = [name for name in names if name not in METHODS]
-    return {n: METHODS.get(n) or _OTHERS[others.index(n) % len(_OTHERS)] for n in names}
+def method_styles(names: Sequence[str]) -> dict[str, Style]:
+    """Methods that are not in the paper take the other styles in turn."""
+    others = [name for name in names if name not in _METHODS]
+    return {n: _METHODS.get(n) or _OTHERS[others.index(n) % len(_OTHERS)] for n in names}
 
 
 @dataclass(frozen=True)
 class Picture:
-    name: str
     title: str
     svg: str
     caption: str
 
     def inline(self) -> str:
+        """The SVG for use inside a page: as wide as its container, in the colours of the theme."""
         fluid = re.sub(r' (?:width|height)="[\d.]+pt"', "", self.svg, count=2)
-        return fluid.replace(INK, "currentColor").replace(_GRID, "var(--grid)")
+        return fluid.replace(TEXT, "currentColor").replace(_GRID, "var(--grid)")
 
 
-def picture(name: str, title: str, draw: Callable[[Axes], None], height: float, caption: str = "") -> Picture:
-    """One panel; `height` in inches, without the legend below it."""
-    with plt.rc_context({**_STYLE, "svg.hashsalt": name}):
+def picture(key: str, title: str, draw: Callable[[Axes], None], height: float, caption: str = "") -> Picture:
+    """One panel; `height` in inches, without the legend below it. `key` makes the ids inside the SVG unique."""
+    with plt.rc_context({**_RC_PARAMS, "svg.hashsalt": key}):
         figure, ax = plt.subplots(figsize=(4.5, height), layout="constrained")
         try:
-            ax.set_title(plain(title), loc="left", fontweight="bold")
+            ax.set_title(printable(title), loc="left", fontweight="bold")
             draw(ax)
             handles, labels = ax.get_legend_handles_labels()
             if len(labels) > 1:
@@ -95,19 +96,19 @@ def picture(name: str, title: str, draw: Callable[[Axes], None], height: float, 
             figure.savefig(out, format="svg", transparent=True, metadata={"Date": None, "Creator": None})
         finally:
             plt.close(figure)
-    return Picture(name, title, _slim(out.getvalue()), caption)
+    return Picture(title, _compact(out.getvalue()), caption)
 
 
-def _slim(svg: str) -> str:
-    """Without what a page does not need: prolog, metadata, names of groups, the sixth decimal."""
+def _compact(svg: str) -> str:
+    """Drops what a page does not need: prolog, metadata, ids of groups, decimals of coordinates."""
     svg = svg[svg.index("<svg") :].strip()
     svg = re.sub(r"<(metadata)>.*?</\1>\s*|<defs>\s*<style.*?</style>\s*</defs>\s*", "", svg, flags=re.S)
-    svg = svg.replace("<svg ", '<svg stroke-linejoin="round" ', 1)  # in place of a style that would be the page's
+    svg = svg.replace("<svg ", '<svg stroke-linejoin="round" ', 1)  # replaces a <style> that would apply to the page
     svg = re.sub(r' id="(?![mp][0-9a-f]{10}\b)[^"]*"', "", svg)
     return re.sub(r' d="[^"]*"', lambda d: re.sub(r"\d+\.\d{2,}", lambda n: f"{float(n[0]):.1f}", d[0]), svg)
 
 
-def plain(text: str) -> str:
-    """A name as it is drawn: nothing unprintable, not too long."""
+def printable(text: str) -> str:
+    """At most 60 characters, with spaces for unprintable ones."""
     text = "".join(c if c.isprintable() else " " for c in text)
     return text if len(text) <= 60 else f"{text[:59]}…"

@@ -6,9 +6,9 @@ from dataclasses import replace
 from agon_verl.evaluate.markdown import number, percent
 from agon_verl.evaluate.results import Results
 from agon_verl.report import figures, table
-from agon_verl.report.picture import GREEN, GREY, A, B, Look, Picture, looks
+from agon_verl.report.picture import BLUE, GREEN, GREY, ORANGE, Picture, Style, method_styles
 from agon_verl.report.read import UNTRAINED, Method, Run
-from agon_verl.report.section import Section, Table, signed
+from agon_verl.report.section import Section, SectionTable, signed
 from agon_verl.report.table import Answers
 
 Found = dict[str, dict[str, dict[str, Answers]]]  # by source, method and way
@@ -32,14 +32,14 @@ _POST_HOC = (
     "problems, as the paper does, which flatters it."
 )
 _LOOKS = {
-    "A_to_B": Look(A, "-", "o"),
-    "B_to_A": Look(B, "-", "s"),
-    "A_to_A": Look(A, "-", "^"),
-    "B_to_B": Look(B, "-", "v"),
-    "A": Look(A, "--", "o"),
-    "B": Look(B, "--", "s"),
-    "base": Look(GREY, ":", "X"),
-    "moa": Look(GREY, "-", "P"),
+    "A_to_B": Style(BLUE, "-", "o"),
+    "B_to_A": Style(ORANGE, "-", "s"),
+    "A_to_A": Style(BLUE, "-", "^"),
+    "B_to_B": Style(ORANGE, "-", "v"),
+    "A": Style(BLUE, "--", "o"),
+    "B": Style(ORANGE, "--", "s"),
+    "base": Style(GREY, ":", "X"),
+    "moa": Style(GREY, "-", "P"),
 }
 
 
@@ -92,10 +92,13 @@ def results(methods: Sequence[Method], found: Found) -> Section:
         gone = [m.name for m in methods if m.name not in by_method and any(run.seed is not None for run in m.runs)]
         told = [_row(a, expected[a.method]) for a in rows]
         told += [[m, "–", "–", "–", f"✗ 0 of {expected[m]}", *["–"] * (len(_HEAD) - 5)] for m in gone]
-        tables.append(_without_blanks(Table(_HEAD, told, f"{source}: {n} problems")))
+        tables.append(_without_blanks(SectionTable(_HEAD, told, f"{source}: {n} problems")))
         if len(by_method) > 1:
             every = [_row(a, expected[a.method]) for ways in by_method.values() for a in ways.values()]
-            tables += [*_paired(by_method, source), Table(_HEAD, every, f"{source}: every way of answering", True)]
+            tables += [
+                *_paired(by_method, source),
+                SectionTable(_HEAD, every, f"{source}: every way of answering", True),
+            ]
     runs = [run for m in methods for run in m.runs]
     if any(run.seed is not None for run in runs):
         tables.append(_cells(methods))
@@ -116,7 +119,7 @@ def results(methods: Sequence[Method], found: Found) -> Section:
     return Section("results", "Results", caption, _MISSING, tables=tables, notes=notes)
 
 
-def _without_blanks(given: Table) -> Table:
+def _without_blanks(given: SectionTable) -> SectionTable:
     """With one seed there is no spread to show."""
     kept = [i for i in range(len(given.head)) if any(row[i] != "–" for row in given.rows)]
     return replace(given, head=[given.head[i] for i in kept], rows=[[row[i] for i in kept] for row in given.rows])
@@ -142,7 +145,7 @@ def named(method: str) -> str:
     return "untrained" if method == UNTRAINED else method
 
 
-def _paired(by_method: Mapping[str, Mapping[str, Answers]], source: str) -> list[Table]:
+def _paired(by_method: Mapping[str, Mapping[str, Answers]], source: str) -> list[SectionTable]:
     reference = table.reference(by_method)
     rows = []
     for a in [a for a in shown(by_method) if a.way != table.POST_HOC and a is not reference]:
@@ -154,11 +157,13 @@ def _paired(by_method: Mapping[str, Mapping[str, Answers]], source: str) -> list
     if not reference or not rows:
         return []
     return [
-        Table(_TESTED, rows, f"{source}: against {named(reference.method)}, {reference.label}, on the same problems")
+        SectionTable(
+            _TESTED, rows, f"{source}: against {named(reference.method)}, {reference.label}, on the same problems"
+        )
     ]
 
 
-def _cells(methods: Sequence[Method]) -> Table:
+def _cells(methods: Sequence[Method]) -> SectionTable:
     trained = [m for m in methods if any(run.seed is not None for run in m.runs)]
     seeds = sorted({run.seed for m in trained for run in m.runs if run.seed is not None})
 
@@ -169,19 +174,19 @@ def _cells(methods: Sequence[Method]) -> Table:
         return f"{state}, ✗ parity" if run.parity else state
 
     rows = [[m.name, *(cell(next((r for r in m.runs if r.seed == s), None)) for s in seeds)] for m in trained]
-    return Table(["method", *(f"seed {seed}" for seed in seeds)], rows, "Runs")
+    return SectionTable(["method", *(f"seed {seed}" for seed in seeds)], rows, "Runs")
 
 
 def lengths(methods: Sequence[Method], found: Found) -> Section:
     pictures: list[Picture | None] = []
-    colours = looks([m.name for m in methods])
+    colours = method_styles([m.name for m in methods])
     for i, (source, by_method) in enumerate(found.items()):
         several = len(by_method) > 1
         hidden = (table.POST_HOC,) if several else (table.CASCADE, table.POST_HOC, table.EITHER)
         for of, stages in (("length", "final stage"), ("generated", "all stages")):
             points = []
             for a in [a for a in shown(by_method) if a.way not in hidden]:
-                look = colours[a.method] if several else _LOOKS.get(a.way, Look(GREEN, marker="D"))
+                look = colours[a.method] if several else _LOOKS.get(a.way, Style(GREEN, marker="D"))
                 filled = "_to_" in a.way or a.way in (table.CASCADE, "moa")
                 label = named(a.method) if several else a.label
                 if (x := getattr(a, of)) is not None:
@@ -195,4 +200,4 @@ def lengths(methods: Sequence[Method], found: Found) -> Section:
         "Up and to the left is better; a method that is right more often only because it writes more lies to the right "
         "as well (hollow: one adapter alone; filled: two stages; bars: 95 % over problems; ticks: single seeds)."
     )
-    return Section("length", "Accuracy against length", caption, _MISSING, pictures)
+    return Section("length", "Accuracy against length", caption, _MISSING, [picture for picture in pictures if picture])

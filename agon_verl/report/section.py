@@ -1,4 +1,4 @@
-"""A part of a report: tables, pictures and sentences, whatever they are put on."""
+"""One section of a report: pictures, tables, pairs and notes."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -8,7 +8,7 @@ from agon_verl.report.picture import Picture
 
 
 @dataclass(frozen=True)
-class Table:
+class SectionTable:
     head: Sequence[str]
     rows: Sequence[Sequence[str]]
     title: str
@@ -17,24 +17,20 @@ class Table:
 
 @dataclass(frozen=True)
 class Section:
-    """`caption` says in a sentence what to look for; `missing` what a run would need for this part."""
+    """`caption` tells the reader what to look for; `missing` what a run needs for this section."""
 
     key: str
     title: str
     caption: str
     missing: str
-    pictures: Sequence[Picture | None] = ()
-    tables: Sequence[Table] = ()
+    pictures: Sequence[Picture] = ()
+    tables: Sequence[SectionTable] = ()
     notes: Sequence[str] = ()
     cards: Sequence[Card] = ()
 
     @property
-    def drawn(self) -> list[Picture]:
-        return [picture for picture in self.pictures if picture]
-
-    @property
     def empty(self) -> bool:
-        return not (self.drawn or self.tables or self.cards)
+        return not (self.pictures or self.tables or self.cards)
 
 
 def signed(value: float) -> str:

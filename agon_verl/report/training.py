@@ -1,52 +1,66 @@
-"""What training logged, and the pairs that it kept.
+"""The sections about training: logged metrics and pair records.
 
-With one method a panel has a line for each metric. With several it has a line for each method, and metrics that belong
-together (both directions of a cascade, say) are averaged: nothing is picked.
+With one method, a panel has one line per metric. With several, it has one line per method, and related metrics (such as
+both directions of a cascade) are averaged, so that none is selected by its result.
 """
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from agon_verl.evaluate.markdown import number, percent
 from agon_verl.report import figures
 from agon_verl.report.figures import STAGES, Line
-from agon_verl.report.pairs import Reading
-from agon_verl.report.picture import GREEN, RED, A, B, Look, Picture, looks
+from agon_verl.report.pairs import PairView
+from agon_verl.report.picture import BLUE, GREEN, ORANGE, RED, Picture, Style, method_styles
 from agon_verl.report.read import Method
-from agon_verl.report.section import Section, Table, signed
+from agon_verl.report.section import Section, SectionTable, signed
 
-_WAYS = {
-    "A_to_B": Look(A, "-", "o"),
-    "B_to_A": Look(B, "-", "s"),
-    "A_to_A": Look(A, "-", "^"),
-    "A_alone": Look(A, "--", "o"),
-    "B_alone": Look(B, "--", "s"),
+_VALIDATION_STYLES = {
+    "A_to_B": Style(BLUE, "-", "o"),
+    "B_to_A": Style(ORANGE, "-", "s"),
+    "A_to_A": Style(BLUE, "-", "^"),
+    "A_alone": Style(BLUE, "--", "o"),
+    "B_alone": Style(ORANGE, "--", "s"),
 }
-_NO_PAIRS = "These runs kept no pairs (trainer.rollout_data_dir=RUN/pairs)."
+_NO_PAIRS = "These runs have no pair records (trainer.rollout_data_dir=RUN/pairs)."
+
+
+@dataclass(frozen=True)
+class Series:
+    """A metric, and how it is drawn for a single method."""
+
+    label: str
+    metric: str
+    style: Style
+
+
+def _both_stages(metric: str) -> list[Series]:
+    return [
+        Series("drafts", f"draft/{metric}", Style(BLUE)),
+        Series("challenges", f"challenge/{metric}", Style(ORANGE, "--")),
+    ]
 
 
 def panels(
-    methods: Sequence[Method],
-    key: str,
-    title: str,
-    metrics: Mapping[str, tuple[str, Look]],
-    *,
-    together: bool = False,
-    **style: Any,
-) -> list[Picture | None]:
-    """`metrics` are names and looks by label. `together`: of several methods, one panel of their mean."""
+    methods: Sequence[Method], key: str, title: str, series: Sequence[Series], *, together: bool = False, **options: Any
+) -> list[Picture]:
+    """`together`: with several methods, one panel with the mean of all series instead of one panel per series."""
+    panel_lines = {}
     if len(methods) == 1:
         runs = [run.metrics for run in methods[0].runs]
-        lines = [Line(label, look, [r.mean_curve([name]) for r in runs]) for label, (name, look) in metrics.items()]
-        return [figures.over_training(key, title, lines, **style)]
-    colours = looks([m.name for m in methods])
-    parts = {title: [name for name, _ in metrics.values()]}
-    parts = parts if together else {label: [name] for label, (name, _) in metrics.items()}
-    drawn = []
-    for i, (label, names) in enumerate(parts.items()):
-        lines = [Line(m.name, colours[m.name], [r.metrics.mean_curve(names) for r in m.runs]) for m in methods]
-        drawn.append(figures.over_training(f"{key}_{i}" if i else key, label, lines, **style))
-    return drawn
+        panel_lines[title] = [Line(s.label, s.style, [run.mean_curve([s.metric]) for run in runs]) for s in series]
+    else:
+        styles = method_styles([m.name for m in methods])
+        metrics = {title: [s.metric for s in series]} if together else {s.label: [s.metric] for s in series}
+        for label, names in metrics.items():
+            curves = {m.name: [run.metrics.mean_curve(names) for run in m.runs] for m in methods}
+            panel_lines[label] = [Line(name, styles[name], each) for name, each in curves.items()]
+    drawn = [
+        figures.over_training(f"{key}_{i}", label, lines, **options)
+        for i, (label, lines) in enumerate(panel_lines.items())
+    ]
+    return [picture for picture in drawn if picture]
 
 
 def accuracy(methods: Sequence[Method]) -> Section:
@@ -54,51 +68,48 @@ def accuracy(methods: Sequence[Method]) -> Section:
     for run in [run for m in methods for run in m.runs]:
         for source, ways in run.metrics.validations().items():
             sources.setdefault(source, {}).update(ways)
-    drawn: list[Picture | None] = []
+    drawn: list[Picture] = []
     rows = []
     for i, (source, ways) in enumerate(sources.items()):
         for part, title in (("_to_", "cascade"), ("alone", "one adapter alone")):
-            found = {_said(w): (metric, _WAYS.get(w, Look(GREEN))) for w, metric in ways.items() if part in w}
-            rows += [row for m in methods for way, (name, _) in found.items() if (row := _change(m, source, way, name))]
-            style: dict[str, Any] = {"unit": "held-out accuracy", "kind": "points", "together": True}
-            drawn += panels(methods, f"held_out_{part.strip('_')}_{i}", f"{source}: {title}", found, **style)
-    streams = {"drafts": ("draft/acc", Look(A)), "challenges": ("challenge/acc", Look(B, "--"))}
-    drawn += panels(methods, "training_accuracy", "Training accuracy", streams, unit="share right")
-    caption = "Look whether the cascade ends above one adapter alone, and whether either has stopped rising"
+            series = [
+                Series(way.replace("_to_", " → ").replace("_", " "), metric, _VALIDATION_STYLES.get(way, Style(GREEN)))
+                for way, metric in ways.items()
+                if part in way
+            ]
+            rows += [row for m in methods for s in series if (row := _change(m, source, s))]
+            key, title = f"held_out_{part.strip('_')}_{i}", f"{source}: {title}"
+            drawn += panels(methods, key, title, series, unit="held-out accuracy", kind="points", together=True)
+    drawn += panels(methods, "training", "Training accuracy", _both_stages("acc"), unit="share right", together=True)
+    caption = "Check whether the cascade ends above one adapter alone, and whether either has stopped rising"
     caption += "; a line is the mean over directions or adapters, and over seeds." if len(methods) > 1 else "."
-    missing = "These runs logged no validation (trainer.test_freq, trainer.val_before_train)."
+    missing = "These runs logged no accuracy (trainer.test_freq, trainer.val_before_train)."
     head = ["method", "answers by", "data", "runs", "first %", "last %", "change, points", "steps"]
-    tables = [Table(head, rows, "First and last validation", folded=len(methods) > 1)] if rows else []
-    notes = [
-        "Metrics do not say how many problems a validation had, so there are no intervals here; means are over runs."
-    ]
-    return Section("accuracy", "Accuracy over training", caption, missing, drawn, tables, notes)
+    tables = [SectionTable(head, rows, "First and last validation", folded=len(methods) > 1)] if rows else []
+    notes = ["There are no intervals here, because metrics.jsonl does not have the number of validation problems."]
+    return Section("accuracy", "Accuracy over training", caption, missing, drawn, tables, notes if rows else [])
 
 
-def _said(way: str) -> str:
-    return way.replace("_to_", " → ").replace("_", " ")
-
-
-def _change(method: Method, source: str, way: str, metric: str) -> list[str] | None:
-    """Of the runs that validated more than once."""
-    curves = [run.metrics.curve(metric) for run in method.runs]
+def _change(method: Method, source: str, series: Series) -> list[str] | None:
+    """The mean over the runs that validated more than once."""
+    curves = [run.metrics.curve(series.metric) for run in method.runs]
     ends = [(values[0], values[-1]) for _, values in curves if len(values) > 1]
     if not ends:
         return None
     first, last = (sum(side) / len(ends) for side in zip(*ends, strict=True))
     steps = sorted({f"{steps[0]} to {steps[-1]}" for steps, _ in curves if len(steps) > 1})
     shares = [percent(first), percent(last), signed(last - first)]
-    return [method.name, way, source, str(len(ends)), *shares, ", ".join(steps)]
+    return [method.name, series.label, source, str(len(ends)), *shares, ", ".join(steps)]
 
 
 def exchange(methods: Sequence[Method]) -> Section:
-    metrics = {
-        "Conversion: right after a wrong draft": ("pair/conversion", Look(GREEN)),
-        "Damage: wrong after a right draft": ("pair/damage", Look(RED, "--")),
-    }
-    caption = "Conversion should rise and damage fall; damage that rises means that reading spoils right solutions."
-    drawn = panels(methods, "exchange", "Conversion and damage", metrics, unit="share of such drafts")
-    missing = "These runs logged no pair/conversion: their challengers read nothing, or this is no pair's run."
+    series = [
+        Series("Conversion: right after a wrong draft", "pair/conversion", Style(GREEN)),
+        Series("Damage: wrong after a right draft", "pair/damage", Style(RED, "--")),
+    ]
+    caption = "Conversion should rise and damage should fall; rising damage means that reading a draft hurts."
+    drawn = panels(methods, "exchange", "Conversion and damage", series, unit="share of such drafts")
+    missing = "These runs logged no pair/conversion: no challenger read a draft."
     return Section("exchange", "Conversion and damage", caption, missing, drawn)
 
 
@@ -112,85 +123,87 @@ _HEALTH: tuple[tuple[str, str, dict[str, Any]], ...] = (
 
 
 def health(methods: Sequence[Method]) -> Section:
-    drawn: list[Picture | None] = []
+    drawn: list[Picture] = []
     if len(methods) == 1:
-        overlap = "health/error_overlap"
-        both = {"measured": (overlap, Look(RED)), "if independent": (f"{overlap}_if_independent", Look(A, "--"))}
+        both = [
+            Series("measured", "health/error_overlap", Style(RED)),
+            Series("if independent", "health/error_overlap_if_independent", Style(BLUE, "--")),
+        ]
         drawn += panels(methods, "error_overlap", "Both wrong", both, unit="share of pairs")
-    for name, title, given in _HEALTH:
+    for name, title, options in _HEALTH:
         metric = f"health/{name}"
-        drawn += panels(methods, name, title, {title: (metric, Look(GREEN))}, watched=metric, **given)
-    trends = {
-        f"Entropy of {x}": (f"health/{x}/entropy_trend", Look(c, d)) for x, c, d in (("A", A, "-"), ("B", B, "--"))
-    }
-    style: dict[str, Any] = {
-        "share": False,
-        "unit": "relative to the start",
-        "kind": "raw",
-        "watched": "health/A/entropy_trend",
-    }
-    drawn += panels(methods, "entropy", "Entropy", trends, **style)
-    notes = []
-    for run in [run for m in methods for run in m.runs]:
-        at = [str(step) for step, alarms in zip(*run.metrics.curve("health/alarms"), strict=True) if alarms > 0]
-        notes += [f"{run.name}: alarms sounded at step {', '.join(at)}."] if at else []
-    logged = any(run.metrics.curve("health/alarms")[0] for m in methods for run in m.runs)
-    notes += ["No alarm sounded."] if logged and not notes else []
+        drawn += panels(methods, name, title, [Series(title, metric, Style(GREEN))], watched=metric, **options)
+    entropies = [
+        Series("Entropy of A", "health/A/entropy_trend", Style(BLUE)),
+        Series("Entropy of B", "health/B/entropy_trend", Style(ORANGE, "--")),
+    ]
+    options = {"share": False, "unit": "relative to the start", "kind": "raw", "watched": entropies[0].metric}
+    drawn += panels(methods, "entropy", "Entropy", entropies, **options)
+    alarms = {run.name: run.metrics.curve("health/alarms") for m in methods for run in m.runs}
+    raised = {name: [str(step) for step, n in zip(*curve, strict=True) if n > 0] for name, curve in alarms.items()}
+    notes = [f"{name}: alarms at step {', '.join(steps)}." for name, steps in raised.items() if steps]
+    if not notes and any(steps for steps, _ in alarms.values()):
+        notes = ["No alarms."]
     notes.append(
-        "Limits are the defaults. Alarms compare shares averaged over steps, and only after several updates beyond the "
-        "limit, so a line may cross one in silence."
+        "Limits are the defaults. An alarm needs several updates in a row beyond the limit, and most metrics are "
+        "averaged over steps first, so a line may cross a limit without an alarm."
     )
     caption = (
-        "Two that become one show as an error correlation that rises towards 1, wrong drafts that are copied, and a "
-        "distance that falls towards 0."
+        "When the two adapters become alike, the error correlation rises towards 1, wrong drafts are copied, and the "
+        "distance falls towards 0."
     )
     return Section("health", "Pair health", caption, "These runs logged no health/… metrics.", drawn, notes=notes)
 
 
-def ladder(readings: Mapping[str, Reading]) -> Section:
-    drawn = [figures.ladder(f"ladder_{i}", m, reading.ladder()) for i, (m, reading) in enumerate(readings.items())]
-    notes = [f"{m}: {r.unreadable:,} lines could not be read." for m, r in readings.items() if r.unreadable]
-    weights = sorted({f"{r.format_weight:g}" for r in readings.values() if r.pairs})
-    notes += [f"λ = {', '.join(weights)}, by the rewards of the drafts."] if weights else []
+def ladder(views: Mapping[str, PairView]) -> Section:
+    drawn = [figures.ladder(f"ladder_{i}", method, view.rewards) for i, (method, view) in enumerate(views.items())]
+    notes = [f"{m}: {view.unreadable:,} lines could not be read." for m, view in views.items() if view.unreadable]
+    weights = sorted({weight for view in views.values() for weight in view.format_weights})
+    notes += [f"λ = {', '.join(f'{weight:g}' for weight in weights)}."] if weights else []
     caption = (
-        "Apart from the format term λφ a challenge earns 0 (wrong), 2 (right) or, where conversions are paid for, 3 "
-        "(right against a wrong draft; under margin also −1, wrong against a right one): 0 should shrink, and 3 fades "
-        "once few drafts are wrong. All seeds together."
+        "Without the format term λφ, a challenge earns 0 (wrong), 2 (right) or, in methods that reward conversions, 3 "
+        "(right after a wrong draft); margin also gives −1 (wrong after a right draft). The share of 0 should shrink, "
+        "and 3 becomes rare once few drafts are wrong. All seeds together."
     )
-    return Section("ladder", "Reward ladder", caption, _NO_PAIRS, drawn, notes=notes)
+    return Section(
+        "ladder", "Reward ladder", caption, _NO_PAIRS, [picture for picture in drawn if picture], notes=notes
+    )
 
 
 def tokens(methods: Sequence[Method]) -> Section:
     read, problems = "ledger/opponent_prefilled", "ledger/problems"
     runs = {m.name: [r.metrics for r in m.runs if r.metrics.curve(read)[0]] for m in methods}
-    counted = all(run.curve(problems)[0] for given in runs.values() for run in given)
-    unit = "problem" if counted else "step"
-    rows = {}
-    for name, given in runs.items():
-        of = sum(sum(run.curve(problems)[1]) if counted else len(run.curve(read)[0]) for run in given)
-        if of:
-            rows[name] = {metric: sum(sum(run.curve(metric)[1]) for run in given) / of for metric in [*STAGES, read]}
-    told = [
-        [name, *map(number, row.values()), number(sum(row[stage] for stage in STAGES))] for name, row in rows.items()
+    per_problem = all(run.curve(problems)[0] for logged in runs.values() for run in logged)
+    unit = "problem" if per_problem else "step"
+    means = {}
+    for name, logged in runs.items():
+        count = sum(sum(run.curve(problems)[1]) if per_problem else len(run.curve(read)[0]) for run in logged)
+        if count:
+            means[name] = {
+                metric: sum(sum(run.curve(metric)[1]) for run in logged) / count for metric in [*STAGES, read]
+            }
+    rows = [
+        [name, *map(number, row.values()), number(sum(row[stage] for stage in STAGES))] for name, row in means.items()
     ]
-    head = ["method", *(label for label, _ in STAGES.values()), "of these the draft's text", "in all"]
-    made = {"drafts": ("draft/length", Look(A)), "challenges": ("challenge/length", Look(B, "--"))}
-    drawn = [figures.token_bars("tokens", f"Tokens of training a {unit}", rows, f"tokens a {unit}, mean over training")]
-    style: dict[str, Any] = {"share": False, "unit": "tokens", "together": True}
-    drawn += panels(methods, "completion_length", "Mean length of a completion", made, **style)
-    caption = "What training generates and reads: a challenge's prompt holds the draft's summary, which costs prefill."
-    tables = [Table(head, told, f"Tokens a {unit}, mean over training")] if told else []
-    return Section("tokens", "Token cost", caption, "These runs logged no ledger/… metrics.", drawn, tables)
+    head = ["method", *(label for label, _ in STAGES.values()), "of which the draft's text", "total"]
+    title = f"Tokens per {unit}, mean over training"
+    bars = figures.token_bars("tokens", f"Training tokens per {unit}", means, f"tokens per {unit}, mean over training")
+    options: dict[str, Any] = {"share": False, "unit": "tokens", "together": True}
+    lengths = panels(methods, "length", "Mean length of a completion", _both_stages("length"), **options)
+    caption = "Tokens that training generates and prefills. A challenge's prompt contains the draft's summary."
+    tables = [SectionTable(head, rows, title)] if rows else []
+    missing = "These runs logged no ledger/… metrics."
+    return Section("tokens", "Token cost", caption, missing, [*([bars] if bars else []), *lengths], tables)
 
 
-def reading(readings: Mapping[str, Reading]) -> Section:
-    cards = [card for reading in readings.values() for card in reading.cards]
-    unread = [name for name, reading in readings.items() if not reading.read]
-    total = sum(r.read for r in readings.values())
+def pairs(views: Mapping[str, PairView]) -> Section:
+    cards = [card for view in views.values() for card in view.cards]
+    unread = [method for method, view in views.items() if not view.read]
+    total = sum(view.read for view in views.values())
     caption = (
-        f"{len(cards)} of {total:,} pairs, drawn with a fixed seed from all of a kind; see whether a conversion comes "
-        "from the challenger's own work, and what led it astray in a damage."
+        f"{len(cards)} of {total:,} pairs, drawn with a fixed seed from all pairs of each kind. Check whether a "
+        "conversion comes from the challenger's own work, and what misled it in a damage."
     )
-    nothing = f"In {', '.join(unread)} nobody reads a draft, so there are no pairs to read side by side."
+    nothing = f"No challenger reads a draft in {', '.join(unread)}, so there are no pairs to show."
     missing = nothing if unread else _NO_PAIRS
     return Section("pairs", "Pairs to read", caption, missing, notes=[nothing] if unread else [], cards=cards)

@@ -8,12 +8,13 @@ from typing import Any
 import transfer_queue as tq
 from transfer_queue import KVBatchMeta
 
+from agon_verl.config import AgonConfig
 from agon_verl.rollout.row_key import RowKey, challenge_keys
 from agon_verl.rollout.tags import TagKeeper
 from agon_verl.rollout.wire import ADAPTER
 
 
-def pair_records(batch: KVBatchMeta, reader: TagKeeper, step: int) -> list[dict[str, Any]]:
+def pair_records(batch: KVBatchMeta, reader: TagKeeper, game: AgonConfig, step: int) -> list[dict[str, Any]]:
     challenges = challenge_keys(batch.keys)
     keys = [key for challenge in challenges for key in (str(RowKey.parse(challenge).draft), challenge)]
     data = tq.kv_batch_get(
@@ -37,6 +38,8 @@ def pair_records(batch: KVBatchMeta, reader: TagKeeper, step: int) -> list[dict[
             "pair": extras[b]["pair"],
             "draft_span": extras[b]["draft_span"],
             "challenge_span": extras[b]["span"],
+            "format_weight": game.format_weight,
+            "reasoning_tags": list(game.reasoning_tags),
         }
         for a, b in zip(range(0, len(keys), 2), range(1, len(keys), 2), strict=True)
     ]

@@ -60,6 +60,6 @@ class ValidatingTrainer(GuardedTrainer):
     def _log_rollout_data(self, batch: KVBatchMeta, timing_raw: dict, rollout_data_dir: str) -> None:
         """`trainer.rollout_data_dir`: one line per pair, with the attempt as shown, instead of verl's line per row."""
         reader = TagKeeper(self.tokenizer, self.game.reasoning_tags)
-        records = pair_records(batch, reader, self.global_steps)
+        records = pair_records(batch, reader, self.game, self.global_steps)
         path = Path(rollout_data_dir) / f"{self.global_steps}.jsonl"
         self._dump_futures.append(self._dump_executor.submit(write_jsonl, path, records))

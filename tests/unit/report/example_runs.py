@@ -1,4 +1,4 @@
-"""Folders such as training and evaluation leave, made up: for the tests of reports, and to look at one.
+"""Made-up folders of training and evaluation, for the tests of reports and to look at one.
 
 `python -m tests.unit.report.example_runs FOLDER` makes a matrix of nine methods and three seeds, with invented
 numbers.
@@ -29,7 +29,7 @@ def pair(step: int, draft: bool, challenge: bool, method: str = "adv", /, **text
     reward = 3.0 * challenge - draft if method == "margin" else reward
     problem, answer = "What is 17 + 25?", "42" if draft else "32"
     shown = "Ones 12, tens 3. [answer withheld]"
-    found = {
+    record = {
         "uid": "u",
         "step": step,
         "drafter": "A" if method in ONE else "AB"[step % 2],
@@ -53,8 +53,10 @@ def pair(step: int, draft: bool, challenge: bool, method: str = "adv", /, **text
         },
         "draft_span": [0.0, 1.0],
         "challenge_span": [1.0, 2.0],
+        "format_weight": 0.5,
+        "reasoning_tags": ["<think>", "</think>"],
     }
-    return {**found, **texts}
+    return {**record, **texts}
 
 
 def write_pairs(folder: Path, step: int, records: Sequence[dict[str, Any]]) -> None:
@@ -66,7 +68,9 @@ def metrics(step: int, skill: float, rng: random.Random, reads: bool = True, one
         return min(1.0, max(0.0, rng.gauss(value, by)))
 
     drafter, challenger = ("A", "A") if one else ("AB"[step % 2], "BA"[step % 2])
-    told = {
+    logged = {
+        "draft/acc": near(skill),
+        "challenge/acc": near(skill + 0.06),
         "draft/length": rng.gauss(300 - 60 * skill, 8),
         "challenge/length": rng.gauss(280 - 80 * skill, 8),
         "ledger/draft_generated": rng.gauss(64 * 300, 300),
@@ -82,7 +86,7 @@ def metrics(step: int, skill: float, rng: random.Random, reads: bool = True, one
         "training/global_step": step,
     }
     if reads:
-        told |= {
+        logged |= {
             "pair/conversion": near(0.2 + 0.5 * skill),
             "pair/damage": near(0.4 - 0.4 * skill),
             "health/error_overlap": near(0.5 - 0.4 * skill),
@@ -91,7 +95,8 @@ def metrics(step: int, skill: float, rng: random.Random, reads: bool = True, one
             "health/copy_of_wrong": near(0.3 - 0.2 * skill),
             "health/wrong_answer_kept": near(0.35 - 0.2 * skill),
         }
-    return told if one else {**told, "health/distance": near(1 - 0.3 * skill, 0.01), "health/strength_gap": near(0.05)}
+    both = {"health/distance": near(1 - 0.3 * skill, 0.01), "health/strength_gap": near(0.05)}
+    return logged if one else logged | both
 
 
 def validation(skill: float, rng: random.Random, one: bool = False) -> dict[str, float]:
@@ -120,7 +125,7 @@ def mode(right: Sequence[int], length: float, cascade: bool) -> dict[str, Any]:
 
 
 def results(skills: dict[str, float], rng: random.Random, n: int = 200) -> dict[str, Any]:
-    """results.json of an evaluation with one sample a problem."""
+    """results.json of an evaluation with one sample per problem."""
     outcomes = {m: {f"p{i}": [int(rng.random() < skill)] for i in range(n)} for m, skill in skills.items()}
     right = {m: [row[0] for row in rows.values()] for m, rows in outcomes.items()}
     both = {"A_to_B", "B_to_A"} <= set(skills)
@@ -151,9 +156,9 @@ def write_run(folder: Path, method: str = "adv", seed: int = 0, steps: int = 40,
     lines = []
     for step in range(steps + 1):
         skill = 0.25 + (top - 0.25) * step / max(1, steps)
-        told = metrics(step, skill, rng, reads, one) if step else {}
-        told |= validation(skill, rng, one) if step % 10 == 0 else {}
-        lines.append(json.dumps({"step": step, "data": told}) + "\n")
+        logged = metrics(step, skill, rng, reads, one) if step else {}
+        logged |= validation(skill, rng, one) if step % 10 == 0 else {}
+        lines.append(json.dumps({"step": step, "data": logged}) + "\n")
         if step:
             records = [pair(step, rng.random() < skill, rng.random() < skill + 0.1, method) for _ in range(16)]
             for record in records if not reads else []:
@@ -168,19 +173,19 @@ def write_run(folder: Path, method: str = "adv", seed: int = 0, steps: int = 40,
 
 
 def write_matrix(folder: Path, methods: Sequence[str] = METHODS, seeds: int = 3, **sizes: int) -> Path:
-    """With one failed cell, one that broke parity, and the untrained."""
+    """With one failed cell, one that failed the parity check, and the untrained model."""
     cells: dict[str, dict[str, Any]] = {}
     for method in methods:
         for seed in range(seeds):
             cells[f"{method}/seed_{seed}"] = {"state": "evaluated", "error": None, "parity": "ok"}
             write_run(folder / method / f"seed_{seed}", method, seed, **sizes)
-    gone = f"{methods[-1]}/seed_{seeds - 1}"  # what is in its folder is older
-    cells[gone] = {"state": "failed", "error": "CUDA out of memory <b>now</b>", "parity": None}
+    failed = f"{methods[-1]}/seed_{seeds - 1}"  # its folder has the results of an earlier attempt
+    cells[failed] = {"state": "failed", "error": "CUDA out of memory <b>now</b>", "parity": None}
     cells[f"{methods[0]}/seed_0"]["parity"] = "ledger/rollouts is 120, not 128, at step 7"
     untrained = results({"base": 0.25, "moa": 0.3}, random.Random(0), sizes.get("n", 200))
     write(folder / "base" / "eval" / "results.json", json.dumps(untrained))
-    told = {"recipe": "agon_cpu", "methods": list(methods), "seeds": list(range(seeds)), "cells": cells}
-    write(folder / "matrix.json", json.dumps(told))
+    logged = {"recipe": "agon_cpu", "methods": list(methods), "seeds": list(range(seeds)), "cells": cells}
+    write(folder / "matrix.json", json.dumps(logged))
     return folder
 
 

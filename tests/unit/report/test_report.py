@@ -16,7 +16,7 @@ from agon_verl.pair.run_folder import read_metrics
 from agon_verl.report import pairs, picture, table
 from agon_verl.report.__main__ import main
 from agon_verl.report.page import visible
-from agon_verl.report.pairs import Span, read_pairs, seen_of
+from agon_verl.report.pairs import Span, mark_hidden, read_pairs
 from agon_verl.report.read import Method, ReportError, Run, find
 from tests.unit.report.example_runs import SOURCE, pair, results, write, write_matrix, write_pairs, write_run
 
@@ -142,27 +142,37 @@ def test_one_seed_is_said_to_be_one(matrix: Path, tmp_path: Path) -> None:
 def test_the_ladder_leaves_the_format_term_out(tmp_path: Path) -> None:
     records = [pair(1, False, True), pair(1, True, True), pair(1, True, False), pair(2, False, False)]
     records[2]["pair"]["challenge"]["format"], records[2]["pair"]["challenge_reward"] = 0.0, 0.0
-    for record in records:  # lambda is 0.3 in this run
+    for record in records:
+        record["format_weight"] = 0.3
         for side in ("draft", "challenge"):
             record["pair"][f"{side}_reward"] -= 0.2 * record["pair"][side]["format"]
+    del records[1]["format_weight"]  # as in older records: taken from the draft's reward
     write_pairs(tmp_path, 1, records)
-    reading = read_pairs("adv", {"adv": sorted((tmp_path / "pairs").iterdir())}, each=1)
-    assert reading.format_weight == pytest.approx(0.3)
-    assert reading.ladder() == {1: {3.0: 1, 2.0: 1, 0.0: 1}, 2: {0.0: 1}}
-    assert [card.kind for card in reading.cards] == ["conversion", "damage", "right", "wrong"]
+    view = read_pairs("adv", {"adv": sorted((tmp_path / "pairs").iterdir())}, per_kind=1)
+    assert view.format_weights == {0.3}
+    assert view.rewards == {1: {3.0: 1, 2.0: 1, 0.0: 1}, 2: {0.0: 1}}
+    assert [card.kind for card in view.cards] == ["conversion", "damage", "right", "wrong"]
 
 
-def test_torn_and_foreign_lines_are_counted_and_passed_over(tmp_path: Path) -> None:
+def test_the_reasoning_tags_come_from_the_record(tmp_path: Path) -> None:
+    draft = "r</think>r<channel|>So 4. <answer>4</answer>"
+    record = pair(1, True, True, draft=draft, attempt={"shown": "So 4. [answer withheld]"})
+    write_pairs(tmp_path, 1, [record | {"reasoning_tags": ["<|channel>", "<channel|>"]}])
+    (card,) = read_pairs("adv", {"adv": [tmp_path / "pairs/1.jsonl"]}, per_kind=1).cards
+    assert card.draft.text[0] == Span("r</think>r<channel|>", "private")
+
+
+def test_lines_that_are_no_pair_records_are_counted(tmp_path: Path) -> None:
     path = tmp_path / "pairs" / "1.jsonl"
-    bad = ['{"uid": "torn', "[1, 2]", "null", "{}", json.dumps({**pair(1, True, True), "pair": {"draft": 3}})]
+    bad = ['{"uid": "incomplete', "[1, 2]", "null", "{}", json.dumps({**pair(1, True, True), "pair": {"draft": 3}})]
     write(path, "\n".join([*bad, json.dumps(pair(1, False, True))]))
-    reading = read_pairs("adv", {"adv": [path]}, each=2)
-    assert (reading.pairs, reading.unreadable, len(reading.cards)) == (1, 5, 1)
+    view = read_pairs("adv", {"adv": [path]}, per_kind=2)
+    assert (view.read, view.unreadable, len(view.cards)) == (1, 5, 1)
 
 
 def test_the_choice_is_the_same_each_time(tmp_path: Path) -> None:
     write_pairs(tmp_path, 1, [pair(1, False, True, uid=str(i), problem=f"problem {i}") for i in range(50)])
-    drawn = [read_pairs("adv", {"adv": [tmp_path / "pairs/1.jsonl"]}, each=3).cards for _ in range(2)]
+    drawn = [read_pairs("adv", {"adv": [tmp_path / "pairs/1.jsonl"]}, per_kind=3).cards for _ in range(2)]
     assert drawn[0] == drawn[1] and len({card.problem for card in drawn[0]}) == 3
 
 
@@ -170,7 +180,7 @@ def test_pairs_that_read_nothing_are_no_cards(tmp_path: Path) -> None:
     run = write_run(tmp_path / "hidden", "hidden", **SMALL)
     (run / "metrics.jsonl").unlink()
     html = report(run, out=tmp_path / "out")
-    assert "In hidden nobody reads a draft" in html and '<details class="card"' not in html
+    assert "No challenger reads a draft in hidden" in html and '<details class="card"' not in html
 
 
 @pytest.mark.parametrize(
@@ -182,13 +192,13 @@ def test_pairs_that_read_nothing_are_no_cards(tmp_path: Path) -> None:
             [("<think>7+5</think>", "private"), ("Ones 12.", ""), (" ", ""), ("<answer>42</answer>", "withheld")],
         ),
         ("r</think>So 4. And on.", "So 4.", [("r</think>", "private"), ("So 4.", ""), (" ", ""), ("And on.", "cut")]),
-        ("hm So 4.", "So 4.", [("hm ", "private"), ("So 4.", "")]),  # tags of a kind unknown here
+        ("hm So 4.", "So 4.", [("hm ", "private"), ("So 4.", "")]),  # no closing tag
         (
             "r</think><answer>4</answer>",
             "[answer withheld]",
             [("r</think>", "private"), ("<answer>4</answer>", "withheld")],
         ),
-        ("a b</think>x = 1, so x.", "x = 2", [("a b</think>", "private"), ("x = 1, so x.", "")]),  # not its words
+        ("a b</think>x = 1, so x.", "x = 2", [("a b</think>", "private"), ("x = 1, so x.", "")]),  # not in the draft
         ("thinking on and on", "", [("thinking on and on", "private")]),
         (
             "t</think>Sort.\n```python\nf()\n```\nDone",
@@ -198,12 +208,12 @@ def test_pairs_that_read_nothing_are_no_cards(tmp_path: Path) -> None:
     ],
 )
 def test_what_of_a_draft_was_not_shown(draft: str, shown: str, expected: list[tuple[str, str]]) -> None:
-    assert [(span.text, span.mark) for span in seen_of(draft, shown)] == expected
-    assert "".join(span.text for span in seen_of(draft, shown)) == draft
+    assert [(span.text, span.mark) for span in mark_hidden(draft, shown)] == expected
+    assert "".join(span.text for span in mark_hidden(draft, shown)) == draft
 
 
 def test_withheld_places_are_marked() -> None:
-    spans = pairs.marked("x [answer withheld] y")
+    spans = pairs.mark_withheld("x [answer withheld] y")
     assert spans == [Span("x "), Span("answer withheld", "withheld"), Span(" y")]
 
 
@@ -259,7 +269,7 @@ def test_huge_texts_are_shortened(tmp_path: Path) -> None:
     write_pairs(tmp_path / "run", 1, records)
     html = report(tmp_path / "run", out=tmp_path / "out", options=("--pairs", "3"))
     assert len(html) < 400_000
-    assert "2,996,001 characters are left out here" in html
+    assert "2,996,001 characters omitted" in html
 
 
 @pytest.mark.parametrize(
@@ -285,7 +295,7 @@ def test_only_metrics(tmp_path: Path) -> None:
     lines += [{"step": 2, "data": {"pair/conversion": 0.25, "health/error_correlation": float("inf")}}]
     write(tmp_path / "run/metrics.jsonl", "".join(json.dumps(line) + "\n" for line in lines) + '{"step": 3, "da')
     html = report(tmp_path / "run", out=tmp_path / "out")
-    assert "None of these runs was evaluated" in html and "These runs kept no pairs" in html
+    assert "None of these runs was evaluated" in html and "These runs have no pair records" in html
     assert html.count("<svg") == 1 and 'aria-label="Conversion and damage' in html
     assert "Error correlation" not in html  # its only value is not finite
 
@@ -370,7 +380,8 @@ def test_limits_and_themes_are_drawn(matrix_html: str) -> None:
 
 
 def test_names_are_drawn_as_they_are() -> None:
-    assert picture.plain("a$b\x00" + "x" * 99) == "a$b " + "x" * 55 + "…"
+    assert picture.printable("a$b\x00" + "x" * 99) == "a$b " + "x" * 55 + "…"
     drawn = picture.picture("p", "$x^2", lambda ax: ax.set_xlabel("<b>$"), 2.0)
     assert ">$x^2</text>" in drawn.svg and "&lt;b&gt;$" in drawn.svg
-    assert picture.looks(["adv", "mine", "yours"])["mine"] != picture.looks(["adv", "mine", "yours"])["yours"]
+    styles = picture.method_styles(["adv", "mine", "yours"])
+    assert styles["mine"] != styles["yours"]
