@@ -1,6 +1,8 @@
 """The command line of `python -m agon_verl.data`: docs/data.md has examples."""
 
 import argparse
+import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 from agon_verl.data import programs, sources
@@ -9,11 +11,13 @@ from agon_verl.data.problem import DataError
 from agon_verl.data.write import write
 from agon_verl.program import program_name
 
-_EPILOG = "PATH_OR_NAME is a file (.parquet, .jsonl, .json, .csv), a folder of them, a saved dataset, or a name of the \
-Hugging Face hub, with :CONFIG behind it where there are several."
+_EPILOG = (
+    "PATH_OR_NAME is a file (.parquet, .jsonl, .json, .csv), a folder of them, a saved dataset, or a dataset of the \
+Hugging Face hub, followed by :CONFIG if it has several."
+)
 
 
-def arguments(given: list[str] | None = None) -> argparse.Namespace:
+def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         prog=program_name("data"),
         description="Prepare verl parquet files: train.parquet, heldout.parquet and a report.",
@@ -22,11 +26,11 @@ def arguments(given: list[str] | None = None) -> argparse.Namespace:
     commands = parser.add_subparsers(dest="source", required=True, metavar="SOURCE")
     deepmath = _command(commands, "deepmath", "DeepMath-103K: difficulty 8 without binary answers, as in the paper")
     deepmath.add_argument("--difficulty", default="8", help="a level or a range such as 5-7 (8)")
-    contests = _command(commands, "codecontests", "CodeContests: problems whose tests decide what is right")
+    contests = _command(commands, "codecontests", "CodeContests: problems that can be judged by their tests")
     contests.add_argument("--difficulty", default="EASY,A", help="labels, separated by commas (EASY,A)")
-    contests.add_argument("--time-factor", type=float, default=3.0, help="Python's time over the contest's limit (3)")
-    _command(commands, "gsm8k", "GSM8K: its train split, with its test split held out")
-    _command(commands, "math500", "MATH-500: for evaluation alone")
+    contests.add_argument("--time-factor", type=float, default=3.0, help="factor on the contest's time limit (3)")
+    _command(commands, "gsm8k", "GSM8K: its train split; its test split is the held-out set")
+    _command(commands, "math500", "MATH-500: for evaluation only")
     custom = _command(commands, "custom", "any table, by a mapping of its columns")
     custom.add_argument("--problem", required=True, metavar="COLUMN", help="the text; a.b is field b of column a")
     truth = custom.add_mutually_exclusive_group(required=True)
@@ -35,8 +39,8 @@ def arguments(given: list[str] | None = None) -> argparse.Namespace:
     custom.add_argument("--where", metavar="CONDITION", action="append", default=[], help="'difficulty>=5'; repeatable")
     custom.add_argument("--name", help="data_source of the rows (the table's name)")
     for code in (contests, custom):
-        code.add_argument("--max-tests", type=int, default=20, help="tests a problem (20)")
-    return parser.parse_args(given)
+        code.add_argument("--max-tests", type=int, default=20, help="tests per problem (20)")
+    return parser.parse_args(arguments)
 
 
 def _command(
@@ -44,18 +48,26 @@ def _command(
 ) -> argparse.ArgumentParser:
     parser = commands.add_parser(name, help=what, description=what, epilog=_EPILOG)
     parser.add_argument(
-        "--from", dest="table", metavar="PATH_OR_NAME", required=name == "custom", help="in place of the hub's"
+        "--from",
+        dest="table",
+        metavar="PATH_OR_NAME",
+        required=name == "custom",
+        help="read this in place of the hub's dataset",
     )
     parser.add_argument("--split", help="split to read where there are several")
     parser.add_argument("--revision", help="commit or tag of the hub's dataset")
-    parser.add_argument("--heldout-from", metavar="PATH_OR_NAME", help="hold out this set, and cut none off")
+    parser.add_argument(
+        "--heldout-from", metavar="PATH_OR_NAME", help="hold out this set instead of a part of the data"
+    )
     parser.add_argument("--train", metavar="N", help="problems to train on, or all")
     parser.add_argument("--heldout", metavar="N", help="problems to hold out, or all of --heldout-from")
-    parser.add_argument("--against", metavar="PATH_OR_NAME", nargs="+", help="evaluation sets to keep out; or none")
+    parser.add_argument(
+        "--against", metavar="PATH_OR_NAME", nargs="+", help="evaluation sets that training must not contain, or none"
+    )
     parser.add_argument("--seed", type=int, default=0, help="of the split and the order (0)")
-    parser.add_argument("--prompt", metavar="TEXT", help="what is asked, with {problem} where the text goes")
+    parser.add_argument("--prompt", metavar="TEXT", help="the prompt, with {problem} where the text goes")
     parser.add_argument("--out", type=Path, metavar="FOLDER", help="(~/data/agon/SOURCE, where the recipes look)")
-    parser.add_argument("--overwrite", action="store_true", help="replace files that hold other rows")
+    parser.add_argument("--overwrite", action="store_true", help="replace files that have other rows")
     return parser
 
 
@@ -81,7 +93,7 @@ def request_of(options: argparse.Namespace, source: sources.Source) -> Request:
         heldout_table = table
         if source.train != 0 and Path(table).expanduser().is_file():
             raise DataError(
-                f"--from {table} is one file: name that of the test split with --heldout-from, or --heldout 0"
+                f"--from {table} is one file: name the file of the test split with --heldout-from, or use --heldout 0"
             )
     against = source.against if options.against is None else options.against
     return Request(
@@ -98,28 +110,30 @@ def request_of(options: argparse.Namespace, source: sources.Source) -> Request:
     )
 
 
-def _count(flag: str, given: str | None, default: int | None) -> int | None:
-    if given is None or given == "all":
-        return None if given else default
-    if not given.isdecimal():
-        raise DataError(f"{flag} {given} is no number of problems: give a number, or all")
-    return int(given)
+def _count(flag: str, value: str | None, default: int | None) -> int | None:
+    if value is None or value == "all":
+        return None if value else default
+    if not value.isdecimal():
+        raise DataError(f"{flag} {value} is not a number of problems: use a number, or all")
+    return int(value)
 
 
-def main(given: list[str] | None = None) -> None:
-    options = arguments(given)
+def main(arguments: Sequence[str] | None = None) -> int:
+    options = parse(arguments)
     try:
         source = source_of(options)
         prompt = options.prompt or source.domain.prompt
         if "{problem}" not in prompt:
-            raise DataError(f"--prompt {prompt!r} does not state the problem: write {{problem}} where it goes")
+            raise DataError(f"--prompt {prompt!r} does not contain the problem: write {{problem}} where it goes")
         request = request_of(options, source)
         folder = (options.out or Path("~/data/agon") / options.source).expanduser()
         print(write(folder, request, prepare(request), prompt, options.overwrite))
         print(f"Written to {folder}")
     except DataError as error:
-        raise SystemExit(f"agon-verl: {error}") from None
+        print(f"agon-verl: {error}", file=sys.stderr)
+        return 1
+    return 0
 
 
 if __name__ == "__main__":
-    main()
+    raise SystemExit(main())

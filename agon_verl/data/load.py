@@ -1,8 +1,8 @@
-"""Rows from where users have them: a file, a folder, or a dataset of the Hugging Face hub.
+"""Reading rows from a file, a folder, or a dataset of the Hugging Face hub.
 
-JSON, JSONL and CSV are read plainly, so that a reference such as 007 or 1/2 stays the text it is, with no type guessed.
-Folders and hub names go through the same calls of `datasets`, streaming and with the needed columns alone: of
-DeepMath-103K's 2 GB, nearly all of them solutions, little is downloaded.
+Single JSON, JSONL and CSV files are read without `datasets`, which would guess types: a reference such as 007 or 1/2
+must stay text. Folders and hub names go through the same calls of `datasets`, streaming and with only the needed
+columns: of DeepMath-103K's 2 GB, nearly all of them solutions, little is downloaded.
 """
 
 import csv
@@ -21,7 +21,7 @@ Row = dict[str, Any]
 
 
 @dataclass(frozen=True)
-class Table:
+class InputTable:
     """`version` is a hub dataset's commit, else the SHA-256 of the file or of a folder's data files."""
 
     name: str
@@ -39,11 +39,11 @@ def open_table(
     needed: Collection[str],
     optional: Collection[str] = (),
     revision: str | None = None,
-) -> Table:
-    """`where` is a path or a hub name, with `:config` behind it where a dataset has several.
+) -> InputTable:
+    """`where` is a path or a hub name, followed by `:config` if a dataset has several.
 
-    `split` is one that the table should have, if it has any; `None` takes `test`, or else all there are. A plain file
-    has no splits, so it is read whole.
+    `split` is the one to read, if the table has splits; `None` means `test`, or all if there is no `test`. A single
+    file has no splits, so all of it is read.
     """
     path, _, config = where.rpartition(":")
     if Path(where).expanduser().exists() or not path:
@@ -51,11 +51,11 @@ def open_table(
     local = Path(path).expanduser()
     columns = _Columns(where, needed, optional)
     if local.is_file():
-        return Table(where, _hash([local]), lambda: _read_file(local, columns))
+        return InputTable(where, _hash([local]), lambda: _read_file(local, columns))
     if local.is_dir() and ((local / "dataset_dict.json").is_file() or (local / "state.json").is_file()):
         return _saved(where, local, split, columns)
     if not local.is_dir() and (path.count("/") > 1 or path.startswith((".", "~")) or local.suffix in _FILES):
-        raise DataError(f"{where} is not there: give the path of a file or folder, or a name of the hub")
+        raise DataError(f"{where} does not exist: use the path of a file or folder, or a name of the hub")
     return _builder(where, str(local) if local.is_dir() else path, config or None, split, columns, revision)
 
 
@@ -65,13 +65,13 @@ class _Columns:
     needed: Collection[str]
     optional: Collection[str]
 
-    def of(self, there: Collection[str]) -> list[str]:
-        if missing := [name for name in self.needed if name not in there]:
+    def select(self, available: Collection[str]) -> list[str]:
+        if missing := [name for name in self.needed if name not in available]:
             raise DataError(
-                f"{self.where} has no column {missing[0]} (it has {', '.join(there)}): give another table with --from, "
+                f"{self.where} has no column {missing[0]} (it has {', '.join(available)}): use another one (--from), "
                 "or map its columns with the source `custom`"
             )
-        return [name for name in there if name in self.needed or name in self.optional]
+        return [name for name in available if name in self.needed or name in self.optional]
 
 
 def _read_file(path: Path, columns: _Columns) -> Iterator[Row]:
@@ -82,14 +82,14 @@ def _read_file(path: Path, columns: _Columns) -> Iterator[Row]:
 
         try:
             with pq.ParquetFile(path) as file:
-                wanted = columns.of(file.schema_arrow.names)
+                wanted = columns.select(file.schema_arrow.names)
                 for batch in file.iter_batches(256, columns=wanted):
                     yield from batch.to_pylist()
         except (OSError, pa.ArrowException) as error:
             raise DataError(f"{path} cannot be read as parquet: download it again ({error})") from error
         return
     if kind not in _FILES:
-        raise DataError(f"{path} is of no known kind: give one of {', '.join(_FILES)}")
+        raise DataError(f"{path} has an unknown file type: use one of {', '.join(_FILES)}")
     csv.field_size_limit(1 << 30)  # a column of tests is long
     opened = (
         gzip.open(path, "rt", encoding="utf-8") if path.suffix == ".gz" else path.open(encoding="utf-8", newline="")
@@ -98,9 +98,9 @@ def _read_file(path: Path, columns: _Columns) -> Iterator[Row]:
         rows: Iterator[Any] = csv.DictReader(text) if kind == ".csv" else _json(path, kind, text)
         for number, row in enumerate(rows):
             if not isinstance(row, dict):
-                raise DataError(f"{path} has in row {number} a {type(row).__name__}: give one object a row")
+                raise DataError(f"{path} has in row {number} a {type(row).__name__}: each row must be an object")
             if number == 0:
-                columns.of(list(row))
+                columns.select(list(row))
             yield row
 
 
@@ -108,29 +108,31 @@ def _json(path: Path, kind: str, text: Any) -> Iterator[Any]:
     try:
         yield from (json.load(text) if kind == ".json" else (json.loads(line) for line in text if line.strip()))
     except ValueError as error:
-        raise DataError(f"{path} is no {kind[1:].upper()}: give a JSON list, or one object a line ({error})") from error
+        raise DataError(
+            f"{path} is not valid {kind[1:].upper()}: use a JSON list, or one object per line ({error})"
+        ) from error
 
 
-def _saved(where: str, path: Path, split: str | None, columns: _Columns) -> Table:
-    """What `save_to_disk` of `datasets` wrote."""
+def _saved(where: str, path: Path, split: str | None, columns: _Columns) -> InputTable:
+    """A folder written by `save_to_disk` of `datasets`."""
     import datasets
 
     loaded = datasets.load_from_disk(str(path))
     parts = _choose(where, dict(loaded) if isinstance(loaded, dict) else {split or "test": loaded}, split)
-    chosen = [part.select_columns(columns.of(part.column_names)) for part in parts]
-    return Table(where, _hash(path.rglob("*.arrow")), lambda: (row for part in chosen for row in part))
+    chosen = [part.select_columns(columns.select(part.column_names)) for part in parts]
+    return InputTable(where, _hash(path.rglob("*.arrow")), lambda: (row for part in chosen for row in part))
 
 
 def _builder(
     where: str, path: str, config: str | None, split: str | None, columns: _Columns, revision: str | None
-) -> Table:
+) -> InputTable:
     import datasets
 
     try:
         builder = datasets.load_dataset_builder(path, config, revision=revision)
         parts = _choose(where, builder.as_streaming_dataset(), split)
-        there = list(builder.info.features or parts[0].column_names or next(iter(parts[0]), {}))
-        wanted = columns.of(there)
+        available = list(builder.info.features or parts[0].column_names or next(iter(parts[0]), {}))
+        wanted = columns.select(available)
         if hasattr(builder.config, "columns"):  # parquet, whose other columns need not even be fetched
             builder.config.columns, builder.info.features = wanted, None
             parts = _choose(where, builder.as_streaming_dataset(), split)
@@ -140,13 +142,13 @@ def _builder(
         raise
     except (OSError, ValueError, RuntimeError, datasets.exceptions.DatasetsError) as error:
         raise DataError(
-            f"{where} cannot be had ({str(error).splitlines()[0]}): download it where the hub can be reached "
-            f"(hf download --repo-type dataset {path} --local-dir FOLDER) and give the folder in its place"
+            f"{where} cannot be loaded ({str(error).splitlines()[0]}): download it where the hub can be reached "
+            f"(hf download --repo-type dataset {path} --local-dir FOLDER) and use the folder in its place"
         ) from error
     folder = Path(path)
     files = [file for file in folder.rglob("*") if file.name.removesuffix(".gz").endswith(_FILES)]
     version = _hash(files) if folder.is_dir() else builder.base_path.rpartition("@")[2]
-    return Table(where, version, lambda: _stream(where, parts))
+    return InputTable(where, version, lambda: _stream(where, parts))
 
 
 def _stream(where: str, parts: Iterable[Any]) -> Iterator[Row]:
@@ -154,19 +156,19 @@ def _stream(where: str, parts: Iterable[Any]) -> Iterator[Row]:
         for part in parts:
             yield from part
     except (OSError, RuntimeError) as error:
-        raise DataError(f"reading {where} broke off ({str(error).splitlines()[0]}): run it again") from error
+        raise DataError(f"reading {where} was interrupted ({str(error).splitlines()[0]}): run it again") from error
 
 
 def _choose(where: str, parts: Any, split: str | None) -> list[Any]:
     if split is None:
         return [parts["test"]] if "test" in parts else list(parts.values())
     if split not in parts:
-        raise DataError(f"{where} has no split {split}: give one of {', '.join(parts)} with --split")
+        raise DataError(f"{where} has no split {split}: use one of {', '.join(parts)} with --split")
     return [parts[split]]
 
 
 def _hash(files: Iterable[Path]) -> str:
-    """Of one file, what `sha256sum` prints; of several, the hash of their hashes by name."""
+    """Of one file, what `sha256sum` prints; of several, the hash of their hashes in the order of their names."""
     digests = []
     for file in sorted(files):
         digest = hashlib.sha256()

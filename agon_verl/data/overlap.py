@@ -3,15 +3,15 @@ r"""Which problems are the same: equal once normalised, or alike in their word n
 A text becomes tokens: words, LaTeX commands, numbers and signs, in lower case; white space, `$`, braces, punctuation
 and commands that only space or size (`\left`, `\,`, `\displaystyle`) are dropped, and `\dfrac` is `\frac`. Two problems
 are *equal* if their tokens are. They are *alike* if they share at least half of the shorter one's runs of 5 tokens, of
-which it must have 8 or more: one retold with other names or asked the other way round, one that holds the other, or a
-long one with a few numbers changed. A run that more than 64 problems share is a turn of phrase ("where m and n are
-relatively prime positive integers") and does not count.
+which it must have 8 or more: one retold with other names or reversed, one that contains the other, or a long one with
+a few numbers changed. A run that more than 64 problems share is a turn of phrase ("where m and n are relatively prime
+positive integers") and does not count.
 
-Not found: paraphrases, translations, short problems that differ in a word or a number, and the same exercise with all
-its numbers changed.
+Not detected: paraphrases, translations, short problems that differ in a word or a number, and the same exercise with
+all its numbers changed.
 
-Runs are compared as 64-bit hashes of all texts at once. A run found once cannot be shared, which leaves so few that
-those which are can be counted pair by pair: 100,000 problems take seconds.
+Runs are compared as 64-bit hashes of all texts at once. A run that occurs once cannot be shared; the others are so few
+that they can be counted pair by pair: 100,000 problems take seconds.
 """
 
 import re
@@ -42,30 +42,30 @@ def tokens(text: str) -> list[str]:
 def same_as(texts: Sequence[list[str]], fixed: int, bar: Callable[[Any], Any] = iter) -> dict[int, tuple[int, str]]:
     """For each text that repeats an earlier one: which, and how ("equal" or "alike").
 
-    The first `fixed` texts are only compared with, never judged. A repeated text is out of the comparison from there
-    on, so that of a chain in which each is like the next, every other one stays.
+    The first `fixed` texts are only compared with, never reported. A repeated text is not compared any further, so that
+    of a chain in which each is like the next, every other one stays.
     """
-    found: dict[int, tuple[int, str]] = {}
+    repeats: dict[int, tuple[int, str]] = {}
     first: dict[tuple[str, ...], int] = {}
     for number, words in enumerate(texts):
         earlier = first.setdefault(tuple(words), number)
         if earlier != number and number >= fixed:
-            found[number] = (earlier, "equal")
-    chosen = [number for number in range(len(texts)) if number not in found]
+            repeats[number] = (earlier, "equal")
+    chosen = [number for number in range(len(texts)) if number not in repeats]
     lengths = [len(texts[number]) - RUN + 1 for number in chosen]
     for place, others, counts in bar(_sharing([texts[number] for number in chosen])):
         if chosen[place] < fixed:
             continue
         for other, count in zip(others, counts, strict=True):
             shorter = min(lengths[place], lengths[other])
-            if count >= SHARE * shorter and shorter >= FEWEST and chosen[other] not in found:
-                found[chosen[place]] = (chosen[other], "alike")
+            if count >= SHARE * shorter and shorter >= FEWEST and chosen[other] not in repeats:
+                repeats[chosen[place]] = (chosen[other], "alike")
                 break
-    return found
+    return repeats
 
 
 def _sharing(texts: Sequence[list[str]]) -> Iterator[tuple[int, list[int], list[int]]]:
-    """Each text that shares runs with earlier ones: with which, and how many; too few to matter are left out."""
+    """Each text that shares enough runs with earlier ones, these texts, and the numbers of shared runs."""
     import numpy as np
 
     ids: dict[str, int] = {}
@@ -88,10 +88,10 @@ def _sharing(texts: Sequence[list[str]]) -> Iterator[tuple[int, list[int], list[
     for mine in np.split(by_text, np.flatnonzero(np.diff(text[by_text])) + 1):
         if len(mine):
             others = np.concatenate([text[begins[each] : place] for each, place in zip(run[mine], mine, strict=True)])
-            with_whom, counts = np.unique(others, return_counts=True)
+            earlier, counts = np.unique(others, return_counts=True)
             enough = counts >= SHARE * FEWEST
             if enough.any():
-                yield int(text[mine[0]]), with_whom[enough].tolist(), counts[enough].tolist()
+                yield int(text[mine[0]]), earlier[enough].tolist(), counts[enough].tolist()
 
 
 def _scramble(values: Any) -> Any:

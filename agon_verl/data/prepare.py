@@ -1,8 +1,8 @@
 """From rows to the train and held-out problems: convert, compare, split.
 
-Problems stand in the order of a hash of the seed and their text. So the split depends on nothing but the seed and the
-problems: not on the order of the input, nor on how many are asked for; a problem added moves no other one. The held-out
-set comes first, and the training set is compared with it as with every other evaluation set.
+Problems are sorted by a hash of the seed and their text. So the split depends only on the seed and the problems: not on
+the order of the input, nor on how many are requested; an added problem moves no other one. The held-out set comes
+first, and the training set is compared with it as with every other evaluation set.
 """
 
 import hashlib
@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from agon_verl.data.load import Table, open_table
+from agon_verl.data.load import InputTable, open_table
 from agon_verl.data.overlap import same_as, tokens
 from agon_verl.data.problem import DataError, Problem, Removed, Unusable
 from agon_verl.data.sources import Source
@@ -21,7 +21,7 @@ _TEXT_COLUMNS = ("question", "problem", "prompt", "description", "content", "tex
 
 @dataclass(frozen=True)
 class Request:
-    """What the command line asks for; `None` is all there are."""
+    """The options of the command; `None` means all there are."""
 
     source: Source
     table: str
@@ -39,77 +39,79 @@ class Request:
 class Prepared:
     train: list[Problem]
     heldout: list[Problem]
-    tables: dict[str, Table]  # by what they are for
+    tables: dict[str, InputTable]  # by their use
     rows: int  # read for training and held-out
     removed: Removed
 
 
 def prepare(request: Request) -> Prepared:
     removed = Removed()
-    tables: dict[str, Table] = {}
+    tables: dict[str, InputTable] = {}
     if request.train == 0 and request.heldout == 0:
-        raise DataError("--train 0 and --heldout 0 leave nothing to prepare: ask for one of them")
+        raise DataError("--train 0 and --heldout 0 leave nothing to prepare: set one of them to a number above 0")
     if request.heldout_table is None and request.heldout is None:
         raise DataError(
-            "--heldout all would leave nothing to train on: give a number, or name a set with --heldout-from"
+            "--heldout all would leave nothing to train on: use a number, or a set of its own with --heldout-from"
         )
-    given = (
+    separate = (
         None if request.heldout_table is None else _problems(request, request.heldout_table, "heldout", tables, removed)
     )
-    wanted = request.train != 0 or given is None
+    wanted = request.train != 0 or separate is None
     compared = [(name, _texts(request, name, tables)) for name in request.against] if wanted else []
     pool = _problems(request, request.table, "train", tables, removed) if wanted else []
-    read = len(pool) + len(given or []) + sum(removed.rows.values())
-    if given is None:
+    read = len(pool) + len(separate or []) + sum(removed.rows.values())
+    if separate is None:
         pool = _distinct(pool, compared, removed)
         count = request.heldout or 0
         _enough(len(pool), request, read, removed)
         return Prepared(_first(pool[count:], request.train), pool[:count], tables, read, removed)
-    if request.heldout is not None and len(given) < request.heldout:
+    if request.heldout is not None and len(separate) < request.heldout:
         raise DataError(
-            f"{request.heldout_table} has {len(given)} problems, fewer than --heldout {request.heldout}: lower it"
+            f"{request.heldout_table} has {len(separate)} problems, fewer than --heldout {request.heldout}: lower it"
         )
-    heldout = _first(given, request.heldout)
-    pool = _distinct(pool, [*compared, ("the held-out set", [problem.text for problem in given])], removed)
+    heldout = _first(separate, request.heldout)
+    pool = _distinct(pool, [*compared, ("the held-out set", [problem.text for problem in separate])], removed)
     _enough(len(pool), request, read, removed)
     return Prepared(_first(pool, request.train), heldout, tables, read, removed)
 
 
-def _problems(request: Request, where: str, role: str, tables: dict[str, Table], removed: Removed) -> list[Problem]:
-    """Of one table, in the order of their hashes."""
+def _problems(
+    request: Request, where: str, role: str, tables: dict[str, InputTable], removed: Removed
+) -> list[Problem]:
+    """The problems of one table, in the order of their hashes."""
     source = request.source
     split = source.heldout_split if role == "heldout" else request.split or source.split
     tables[role] = open_table(
         where, split=split, needed=source.needed, optional=source.optional, revision=request.revision
     )
-    found = []
+    problems = []
     for number, row in enumerate(progress(tables[role], f"reading {where}")):
         try:
-            found.append(source.convert(row, number, removed))
+            problems.append(source.convert(row, number, removed))
         except Unusable as reason:
             removed.rows[str(reason)] += 1
         except DataError:
             raise
         except (KeyError, TypeError, ValueError) as error:
             raise DataError(
-                f"{where} has a row {number} of another layout ({error!r}): mend it or leave it out"
+                f"{where} has a row {number} of another layout ({error!r}): correct or remove it"
             ) from error
-    return sorted(found, key=lambda problem: (_rank(problem, request.seed), problem.ground_truth, problem.row))
+    return sorted(problems, key=lambda problem: (_rank(problem, request.seed), problem.ground_truth, problem.row))
 
 
 def _distinct(pool: list[Problem], compared: Iterable[tuple[str, Sequence[str]]], removed: Removed) -> list[Problem]:
-    """The problems of the pool that are in none of the sets compared with, and none like an earlier one."""
+    """The problems of the pool that are in none of the other sets and are not like an earlier one."""
     names = [name for name, texts in compared for _ in texts]
-    known = [tokens(text) for _, texts in compared for text in texts]
+    others = [tokens(text) for _, texts in compared for text in texts]
     mine = [tokens(problem.text) for problem in progress(pool, "normalising")]
-    same = same_as(known + mine, len(known), lambda numbers: progress(numbers, "comparing"))
+    same = same_as(others + mine, len(others), lambda numbers: progress(numbers, "comparing"))
     answers: dict[tuple[str, ...], set[str]] = {}
     for words, problem in zip(mine, pool, strict=True):
         answers.setdefault(tuple(words), set()).add(problem.ground_truth)
     kept = []
     for number, problem in enumerate(pool):
-        other, how = same.get(len(known) + number, (None, ""))
-        if other is not None and other < len(known):
+        other, how = same.get(len(others) + number, (None, ""))
+        if other is not None and other < len(others):
             removed.rows[f"{how} to one of {names[other]}"] += 1
         elif len(answers[tuple(mine[number])]) > 1:
             removed.rows["equal to another with another reference"] += 1
@@ -120,37 +122,37 @@ def _distinct(pool: list[Problem], compared: Iterable[tuple[str, Sequence[str]]]
     return kept
 
 
-def _texts(request: Request, where: str, tables: dict[str, Table]) -> list[str]:
-    """The problems of an evaluation set."""
+def _texts(request: Request, where: str, tables: dict[str, InputTable]) -> list[str]:
+    """The texts of an evaluation set's problems."""
     try:
         table = open_table(where, split=None, needed=(), optional=(*_TEXT_COLUMNS, request.text_column or ""))
         rows = list(progress(table, f"reading {where}"))
     except DataError as error:
         raise DataError(
-            f"the training problems must be compared with {where}, but {error}; or give another set with --against, or "
+            f"the training problems must be compared with {where}, but {error}; or use another set with --against, or "
             "none with --against none"
         ) from error
     column = next((name for name in (request.text_column, *_TEXT_COLUMNS) if rows and name in rows[0]), None)
     if column is None:
-        raise DataError(f"--against {where} has no problems in any column {', '.join(_TEXT_COLUMNS)}: rename one")
+        raise DataError(f"--against {where} has none of the columns {', '.join(_TEXT_COLUMNS)}: rename one")
     tables[f"compared with {where}"] = table
     return [_text(row[column]) for row in rows]
 
 
-def _text(held: Any) -> str:
+def _text(value: Any) -> str:
     """A text, or the last of the chat messages in a verl file."""
-    return str(held[-1]["content"]) if isinstance(held, list) and held else str(held or "")
+    return str(value[-1]["content"]) if isinstance(value, list) and value else str(value or "")
 
 
 def _enough(left: int, request: Request, read: int, removed: Removed) -> None:
     heldout = request.heldout or 0 if request.heldout_table is None else 0
     wanted = heldout + (1 if request.train is None else request.train)
     if left < wanted:
-        asked = [f"--heldout {heldout}"] if heldout else []
-        asked += ["1 or more to train on"] if request.train is None else [f"--train {request.train}"]
+        requested = [f"--heldout {heldout}"] if heldout else []
+        requested += ["1 or more to train on"] if request.train is None else [f"--train {request.train}"]
         raise DataError(
-            f"{left:,} of {read:,} problems remain, but {wanted:,} are asked for ({', '.join(asked)}): lower that, or "
-            f"widen the choice (--difficulty, --where); removed were {removed.in_words()}"
+            f"{left:,} of {read:,} problems remain, but {wanted:,} are requested ({', '.join(requested)}): lower that, "
+            f"or accept more problems (--difficulty, --where); removed were {removed.in_words()}"
         )
 
 

@@ -1,4 +1,4 @@
-"""What every source is turned into, and the errors and counts that go with it."""
+"""A problem of any source, and the errors and counts of the conversion."""
 
 from collections import Counter
 from dataclasses import dataclass, field
@@ -8,11 +8,11 @@ from agon_verl.errors import AgonError
 
 
 class DataError(AgonError, ValueError):
-    """One sentence: what is in the way, and what to do."""
+    """The data cannot be prepared."""
 
 
 class Unusable(Exception):
-    """A row that is left out; the text is the reason under which it is counted."""
+    """A row that is removed; the text is the reason under which it is counted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +27,7 @@ class Problem:
 
 @dataclass
 class Removed:
-    """Why rows were left out, in the order in which reasons were first met."""
+    """How many rows were removed for each reason, in the order in which the reasons first occurred."""
 
     rows: Counter[str] = field(default_factory=Counter)
     tests: Counter[str] = field(default_factory=Counter)  # of programming problems that were kept

@@ -3,18 +3,18 @@
 The reward is 1 if a program passes every test, by comparing tokens; so a problem is kept only where that decides
 whether a program is right. Removed are problems that
 
-- read or write named files, or are interactive: the judge knows standard input and output;
-- ask for any of several right outputs: there is no checker, and a right program would be called wrong;
+- read or write named files, or are interactive: the judge uses standard input and output only;
+- accept any of several right outputs: there is no checker, and a right program could be judged wrong;
 - give one input two outputs: one of them is wrong;
-- have fewer than 5 tests left, no test beyond those in the statement, or one output for all: what was read, or a
-  guess, would pass.
+- have fewer than 5 tests left, no test beyond those in the statement, or the same output for all: a program that prints
+  what it read, or a guess, would pass.
 
-Tests lose those with a blank output, those of more than 100,000 bytes, and repeated inputs. Of more than `--max-tests`
-the public ones are kept first, then the contest's own, then generated ones; of a kind that does not fit whole, some are
-taken at even distances, for contests order tests by size.
+Removed are tests with a blank output, of more than 100,000 bytes, or with a repeated input. If there are more than
+`--max-tests`, public ones are kept first, then the contest's own, then generated ones; of a kind that does not fit
+completely, tests at even distances are kept, because contests order tests by size.
 
 Limits: contests set theirs for C++, so time is multiplied (`--time-factor`, at most 10 s), and memory is at least
-256 MB. A limit of 0 is none; the judge then has its own.
+256 MB. A limit of 0 means none; the judge then uses its own.
 """
 
 import json
@@ -57,7 +57,7 @@ def codecontests(difficulty: str, max_tests: int, time_factor: float) -> Source:
     wanted = [label.strip().upper() for label in difficulty.split(",")]
     for label in wanted:
         if label not in DIFFICULTIES:
-            raise DataError(f"--difficulty {label} is unknown: give one or more of {', '.join(DIFFICULTIES)}")
+            raise DataError(f"--difficulty {label} is unknown: use one or more of {', '.join(DIFFICULTIES)}")
 
     def convert(row: Mapping[str, Any], number: int, removed: Removed) -> Problem:
         level = row["difficulty"]
@@ -93,15 +93,15 @@ def custom_code(hub: str, name: str, problem: str, tests: str, where: Iterable[s
 
     def convert(row: Mapping[str, Any], number: int, removed: Removed) -> Problem:
         require(row, conditions)
-        given = {"input": value(row, inputs), "output": value(row, outputs)} if outputs else value(row, inputs)
-        return _program(value(row, problem), [[], pairs(given, tests)], {}, max_tests, number, removed)
+        both = {"input": value(row, inputs), "output": value(row, outputs)} if outputs else value(row, inputs)
+        return _program(value(row, problem), [[], pairs(both, tests)], {}, max_tests, number, removed)
 
     needed = columns(problem, inputs, *([outputs] if outputs else []), *(column for column, _, _ in conditions))
     return Source("custom", hub, name, convert, needed, heldout=300, domain=CODE)
 
 
 def pairs(tests: Any, column: str) -> list[tuple[str, str]]:
-    """Tests as (input, output), from the ways in which tables hold them, JSON text among these.
+    """Tests as (input, output), from the layouts that tables use, JSON text included:
 
     {"input": [...], "output": [...]} (or with an s), or a list of {"input": ..., "output": ...}; an input or output may
     itself be {"stdin": ...} or {"stdout": ...}.
@@ -110,12 +110,14 @@ def pairs(tests: Any, column: str) -> list[tuple[str, str]]:
     if isinstance(tests, Mapping):
         sides = [_from_json(tests.get(side) or tests.get(f"{side}s") or []) for side in ("input", "output")]
         if not all(isinstance(side, Sequence) and not isinstance(side, str) for side in sides):
-            raise DataError(f"{column} holds inputs and outputs that are no lists: give one input and output a test")
+            raise DataError(
+                f"{column} has inputs and outputs that are not lists: use one input and one output per test"
+            )
         if len(sides[0]) != len(sides[1]):
             raise Unusable("with more inputs than outputs, or fewer")
-        return [(_text(given, "stdin"), _text(wanted, "stdout")) for given, wanted in zip(*sides, strict=True)]
+        return [(_text(sent, "stdin"), _text(expected, "stdout")) for sent, expected in zip(*sides, strict=True)]
     if not isinstance(tests, Sequence) or not all(isinstance(test, Mapping) for test in tests):
-        raise DataError(f"{column} holds no tests: give a list of input and output, or lists of inputs and outputs")
+        raise DataError(f"{column} contains no tests: use a list of input and output, or lists of inputs and outputs")
     return [(_text(test.get("input"), "stdin"), _text(test.get("output"), "stdout")) for test in tests]
 
 
@@ -152,7 +154,7 @@ def _program(
         raise Unusable("with the same output in every test")
     removed.tests.update(dropped.tests)
     removed.tests["over the most tests a problem may have"] += sum(map(len, usable)) - len(tests)
-    truth = {"inputs": [given for given, _ in tests], "outputs": [wanted for _, wanted in tests], **limits}
+    truth = {"inputs": [sent for sent, _ in tests], "outputs": [expected for _, expected in tests], **limits}
     return Problem(text, json.dumps(truth, ensure_ascii=False), number, {"tests": len(tests), **extra})
 
 
@@ -168,15 +170,15 @@ def _usable(kinds: Sequence[Sequence[tuple[str, str]]], dropped: Removed) -> lis
     usable: list[list[tuple[str, str]]] = []
     for kind in kinds:
         usable.append([])
-        for given, wanted in kind:
-            if not wanted.strip():
+        for sent, expected in kind:
+            if not expected.strip():
                 dropped.tests["with a blank output"] += 1
-            elif len(given.encode()) + len(wanted.encode()) > LONGEST_TEST:
+            elif len(sent.encode()) + len(expected.encode()) > LONGEST_TEST:
                 dropped.tests[f"of more than {LONGEST_TEST:,} bytes"] += 1
-            elif (known := outputs.get(given.strip())) is None:
-                outputs[given.strip()] = wanted
-                usable[-1].append((given, wanted))
-            elif known.split() != wanted.split():
+            elif (earlier := outputs.get(sent.strip())) is None:
+                outputs[sent.strip()] = expected
+                usable[-1].append((sent, expected))
+            elif earlier.split() != expected.split():
                 raise Unusable("that give one input two outputs")
             else:
                 dropped.tests["repeated"] += 1
@@ -196,13 +198,13 @@ def _seconds(limit: Any) -> float:
     return float(limit or 0)
 
 
-def _from_json(held: Any) -> Any:
-    if not isinstance(held, str):
-        return held
+def _from_json(value: Any) -> Any:
+    if not isinstance(value, str):
+        return value
     try:
-        return json.loads(held)
+        return json.loads(value)
     except ValueError as error:
-        raise DataError(f"tests are text, but not JSON ({error}): give a list or JSON") from None
+        raise DataError(f"tests are text, but not JSON ({error}): use a list or JSON") from None
 
 
 def _text(side: Any, key: str) -> str:

@@ -1,12 +1,12 @@
 r"""The mathematical sources, and any table by a mapping of its columns.
 
-A source knows where its rows are, which columns it needs, and how a row becomes a `Problem`; a row that cannot be
-judged raises `Unusable` with the reason. Removed from every mathematical source: problems without a text, references
-that are blank, and references longer than 300 characters, which are explanations rather than answers. A reference that
-is one whole box loses the box.
+A `Source` has the location of its rows, the columns that it needs, and a function from a row to a `Problem`, which
+raises `Unusable` with the reason for a row that cannot be judged. Removed from every mathematical source: problems
+without a text, references that are blank, and references longer than 300 characters, which are explanations rather than
+answers. If a reference is a box, its content is used.
 
 DeepMath-103K: difficulty 8, binary answers removed (the paper's choice): yes, no, true, false, correct and incorrect,
-alone or with an explanation behind a comma. A coin is right half of the time on these.
+alone or with an explanation after a comma. A guess is right half of the time on these.
 """
 
 import json
@@ -39,7 +39,7 @@ _COMPARE: dict[str, Callable[[Any, Any], bool]] = {
 
 @dataclass(frozen=True)
 class Source:
-    """`heldout_split` is the evaluation set that comes with the data; without one the held-out set is cut off."""
+    """`heldout_split` is the dataset's own evaluation set; without one a part of the data is held out."""
 
     name: str
     hub: str
@@ -135,40 +135,40 @@ def is_binary(answer: str) -> bool:
 
 
 def value(row: Mapping[str, Any], column: str) -> Any:
-    """A column of a row; `a.b` goes into a struct or into JSON text."""
-    found: Any = row
+    """A column of a row; `a.b` is a field of a struct or of JSON text."""
+    result: Any = row
     for part in [column] if column in row else column.split("."):
-        if isinstance(found, str):
+        if isinstance(result, str):
             try:
-                found = json.loads(found)
+                result = json.loads(result)
             except ValueError:
-                raise DataError(f"the column of {column} holds text that is not JSON: name the column itself") from None
-        if not isinstance(found, Mapping) or part not in found:
+                raise DataError(f"the column of {column} has text that is not JSON: name the column itself") from None
+        if not isinstance(result, Mapping) or part not in result:
             raise DataError(f"a row has no {column}: name a column that every row has")
-        found = found[part]
-    return found
+        result = result[part]
+    return result
 
 
 def columns(*names: str) -> list[str]:
-    """What must be read for these: of `a.b` both `a` and a column that is named so are possible."""
+    """The columns to read for these names: for `a.b`, that is `a`."""
     return list(dict.fromkeys(name.partition(".")[0] for name in names))
 
 
 def condition(text: str) -> tuple[str, str, str]:
-    if (found := _CONDITION.fullmatch(text)) is None:
-        raise DataError(f"--where {text!r} is no condition: write it as difficulty>=5 or source==AMC")
-    column, sign, wanted = found.groups()
+    if (match := _CONDITION.fullmatch(text)) is None:
+        raise DataError(f"--where {text!r} is not a condition: write it as difficulty>=5 or source==AMC")
+    column, sign, wanted = match.groups()
     return column, sign, wanted.strip("'\"")
 
 
 def require(row: Mapping[str, Any], conditions: Iterable[tuple[str, str, str]]) -> None:
-    """Numbers are compared as such, everything else as text."""
+    """Numbers are compared as numbers, everything else as text."""
     for column, sign, wanted in conditions:
-        found = value(row, column)
+        actual = value(row, column)
         try:
-            good = found is not None and _COMPARE[sign](float(found), float(wanted))
+            good = actual is not None and _COMPARE[sign](float(actual), float(wanted))
         except (TypeError, ValueError):
-            good = _COMPARE[sign](str(found), wanted)
+            good = _COMPARE[sign](str(actual), wanted)
         if not good:
             raise Unusable(f"not {column}{sign}{wanted}")
 
@@ -187,10 +187,10 @@ def _math(text: Any, answer: Any, number: int, **extra: Any) -> Problem:
 
 
 def _range(text: str) -> tuple[float, float]:
-    found = re.fullmatch(r"(\d+(?:\.\d+)?)(?:-(\d+(?:\.\d+)?))?", text)
-    if found is None:
-        raise DataError(f"--difficulty {text} is no range: write it as 8 or 5-7")
-    low, high = float(found[1]), float(found[2] or found[1])
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)(?:-(\d+(?:\.\d+)?))?", text)
+    if match is None:
+        raise DataError(f"--difficulty {text} is not a range: write it as 8 or 5-7")
+    low, high = float(match[1]), float(match[2] or match[1])
     if high < low:
-        raise DataError(f"--difficulty {text} holds nothing: write the lower number first")
+        raise DataError(f"--difficulty {text} is empty: write the lower number first")
     return low, high

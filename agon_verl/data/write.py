@@ -1,7 +1,7 @@
-"""verl's parquet files and the report beside them, complete or not there.
+"""Writing verl's parquet files and the report, all of them or none.
 
-Every file is written under another name first and renamed when all are there. A file that holds the same rows is left
-as it is; one with other rows is only replaced on request, for a run may depend on it.
+Every file is written under a temporary name and renamed when all are complete. A file with other rows is only replaced
+on request, because a run may depend on it.
 """
 
 import hashlib
@@ -47,12 +47,12 @@ def write(folder: Path, request: Request, prepared: Prepared, prompt: str, overw
 
     parts = {"train": prepared.train, "heldout": prepared.heldout}
     tables = {split: rows(problems, request, split, prompt) for split, problems in parts.items() if problems}
-    told = report(request, prepared, tables)
-    text = in_markdown(told)
+    summary = report(request, prepared, tables)
+    text = in_markdown(summary)
     for split in parts:
         path = folder / f"{split}.parquet"
-        if path.exists() and not overwrite and (split not in tables or not _holds(path, tables[split])):
-            raise DataError(f"{path} is there and holds other rows: give another --out, or replace it with --overwrite")
+        if path.exists() and not overwrite and (split not in tables or not _has_rows(path, tables[split])):
+            raise DataError(f"{path} exists with other rows: use another --out, or replace it with --overwrite")
     folder.mkdir(parents=True, exist_ok=True)
     ready: list[tuple[Path, Path]] = []
     try:
@@ -61,7 +61,7 @@ def write(folder: Path, request: Request, prepared: Prepared, prompt: str, overw
             if name.endswith(".parquet"):
                 pq.write_table(pa.Table.from_pylist(tables[name.removesuffix(".parquet")]), ready[-1][0])
             else:
-                ready[-1][0].write_text(json.dumps(told, indent=2, ensure_ascii=False) if "json" in name else text)
+                ready[-1][0].write_text(json.dumps(summary, indent=2, ensure_ascii=False) if "json" in name else text)
         for split in parts.keys() - tables.keys():
             (folder / f"{split}.parquet").unlink(missing_ok=True)
         for written, path in ready:
@@ -72,7 +72,7 @@ def write(folder: Path, request: Request, prepared: Prepared, prompt: str, overw
     return text
 
 
-def _holds(path: Path, table: Sequence[Row]) -> bool:
+def _has_rows(path: Path, table: Sequence[Row]) -> bool:
     import pyarrow.parquet as pq
 
     try:
@@ -102,37 +102,37 @@ def report(request: Request, prepared: Prepared, tables: Mapping[str, Sequence[R
     }
 
 
-def in_markdown(told: Mapping[str, Any]) -> str:
-    lines = [f"# {told['source']}, seed {told['seed']}", ""]
-    lines += [f"- {role}: {table['name']} ({table['version']})" for role, table in told["inputs"].items()]
-    lines += ["", f"{told['rows_read']:,} problems read", ""]
-    lines += [f"- {count:,} removed: {reason}" for reason, count in told["removed"].items()]
-    lines += [f"- {told['left_over']:,} left over"] if told["left_over"] else []
-    lines += [f"- {count:,} tests removed: {reason}" for reason, count in told["tests_removed"].items()]
+def in_markdown(summary: Mapping[str, Any]) -> str:
+    lines = [f"# {summary['source']}, seed {summary['seed']}", ""]
+    lines += [f"- {role}: {table['name']} ({table['version']})" for role, table in summary["inputs"].items()]
+    lines += ["", f"{summary['rows_read']:,} problems read", ""]
+    lines += [f"- {count:,} removed: {reason}" for reason, count in summary["removed"].items()]
+    lines += [f"- {summary['left_over']:,} left over"] if summary["left_over"] else []
+    lines += [f"- {count:,} tests removed: {reason}" for reason, count in summary["tests_removed"].items()]
     lines += ["", "| file | rows | prompt, characters: median, 95 %, most | SHA-256 of rows |", "|---|---|---|---|"]
-    for name, file in told["files"].items():
+    for name, file in summary["files"].items():
         sizes = ", ".join(f"{file['characters']['prompt'][size]:,}" for size in ("median", "95 %", "most"))
         lines.append(f"| {name} | {file['rows']:,} | {sizes} | {file['sha256_of_rows'][:16]} |")
-    for row in told["samples"]:
+    for row in summary["samples"]:
         lines += ["", "```json", json.dumps(row, indent=1, ensure_ascii=False), "```"]
     return "\n".join(lines) + "\n"
 
 
 def _lengths(table: Sequence[Row]) -> dict[str, dict[str, int]]:
-    told = {}
+    lengths = {}
     for name, texts in (
         ("prompt", [row["prompt"][-1]["content"] for row in table]),
         ("ground_truth", [row["reward_model"]["ground_truth"] for row in table]),
     ):
         sizes = sorted(map(len, texts))
         most = {"95 %": sizes[-(-len(sizes) * 95 // 100) - 1], "most": sizes[-1]}
-        told[name] = {"median": int(statistics.median(sizes)), **most}
-    return told
+        lengths[name] = {"median": int(statistics.median(sizes)), **most}
+    return lengths
 
 
-def _cut(held: Any) -> Any:
-    if isinstance(held, dict):
-        return {key: _cut(value) for key, value in held.items()}
-    if isinstance(held, list):
-        return [_cut(value) for value in held]
-    return held if not isinstance(held, str) or len(held) <= _SHOWN else held[:_SHOWN] + " …"
+def _cut(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _cut(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_cut(item) for item in value]
+    return value if not isinstance(value, str) or len(value) <= _SHOWN else value[:_SHOWN] + " …"

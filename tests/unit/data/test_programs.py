@@ -133,7 +133,7 @@ def test_tests_that_say_nothing_are_dropped_and_counted() -> None:
 
 
 @pytest.mark.parametrize(
-    "held",
+    "value",
     [
         {"input": ["1", "2"], "output": ["a", "b"]},
         {"inputs": ["1", "2"], "outputs": ["a", "b"]},
@@ -141,8 +141,8 @@ def test_tests_that_say_nothing_are_dropped_and_counted() -> None:
         '[{"input": {"stdin": "1"}, "output": {"stdout": "a"}}, {"input": {"stdin": "2"}, "output": {"stdout": "b"}}]',
     ],
 )
-def test_ways_to_hold_tests(held: Any) -> None:
-    assert pairs(held, "tests") == [("1", "a"), ("2", "b")]
+def test_layouts_of_tests(value: Any) -> None:
+    assert pairs(value, "tests") == [("1", "a"), ("2", "b")]
 
 
 def test_two_columns_of_tests() -> None:
@@ -153,7 +153,7 @@ def test_two_columns_of_tests() -> None:
 
 
 def test_tests_of_no_known_shape() -> None:
-    with pytest.raises(DataError, match="holds no tests"):
+    with pytest.raises(DataError, match="contains no tests"):
         pairs([1, 2], "tests")
     with pytest.raises(DataError, match="not JSON"):
         pairs("1 2", "tests")
