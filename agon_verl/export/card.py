@@ -9,7 +9,7 @@ from string import Template
 
 from agon_verl.game.roles import ADAPTERS
 from agon_verl.pair.direction import DIRECTIONS, Cascade
-from agon_verl.pair.exported import ExportedPair, vllm_rank
+from agon_verl.pair.trained import TrainedPair, vllm_rank
 
 
 def vllm_command(base: str, rank: int, folder: str) -> str:
@@ -32,22 +32,22 @@ def reason(cascade: Cascade) -> str:
     return f"{cascade.why} ({figures})" if figures else cascade.why
 
 
-def card(record: ExportedPair, rank: int) -> str:
-    drafter, challenger = (record.cascade.direction or DIRECTIONS[0]).split("_to_")
-    choice, option, argument = f"{drafter} drafts and {challenger} answers: {reason(record.cascade)}.", "", ""
-    if record.players == "one":
+def card(pair: TrainedPair, rank: int) -> str:
+    drafter, challenger = (pair.cascade.direction or DIRECTIONS[0]).split("_to_")
+    choice, option, argument = f"{drafter} drafts and {challenger} answers: {reason(pair.cascade)}.", "", ""
+    if pair.players == "one":
         choice = "Only A was trained, so A answers alone; B is as it was initialized."
-    elif record.cascade.direction is None:
-        choice = f"The direction was not chosen, because {record.cascade.why}; here {drafter} drafts."
+    elif pair.cascade.direction is None:
+        choice = f"The direction was not chosen, because {pair.cascade.why}; here {drafter} drafts."
         option, argument = f" --mode {DIRECTIONS[0]}", f', mode="{DIRECTIONS[0]}"'
     return _CARD.substitute(
-        base=record.base.path,
-        step=record.step,
+        base=pair.base.path,
+        step=pair.step,
         choice=choice,
         option=option,
         argument=argument,
-        peft=peft_code(record.base.path, "."),
-        vllm=vllm_command(record.base.path, rank, "."),
+        peft=peft_code(pair.base.path, "."),
+        vllm=vllm_command(pair.base.path, rank, "."),
     )
 
 

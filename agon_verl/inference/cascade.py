@@ -39,14 +39,22 @@ async def challenge(
     return shown, await engine.generate(challenge_messages(problem, shown.shown), player, sampling)
 
 
+async def first_stage(
+    engine: Engine, problem: Messages, drafter: str | None, sampling: Sampling | None
+) -> tuple[Messages, Completion | None, Attempt | None]:
+    """The messages of the last stage, which are the problem if nobody drafts; the draft, and what may be read of it."""
+    if drafter is None:
+        return problem, None, None
+    draft = await engine.generate(problem, drafter, sampling)
+    shown = await attempt(engine, problem, engine.read(draft.text, draft.opened))
+    return challenge_messages(problem, shown.shown), draft, shown
+
+
 async def solve(engine: Engine, problem: Messages, mode: str, sampling: Sampling | None = None) -> Solved:
     """`mode` is a player ("A", "base") or a cascade ("A_to_B")."""
     drafter, player = read_mode(mode, engine.players.names)
-    if drafter is None:
-        return Solved(await engine.generate(problem, player, sampling))
-    draft = await engine.generate(problem, drafter, sampling)
-    shown, final = await challenge(engine, problem, engine.read(draft.text, draft.opened), player, sampling)
-    return Solved(final, draft, shown)
+    messages, draft, shown = await first_stage(engine, problem, drafter, sampling)
+    return Solved(await engine.generate(messages, player, sampling), draft, shown)
 
 
 def solve_all(

@@ -11,17 +11,14 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from omegaconf import OmegaConf
-
-from agon_verl.config import AgonConfig
 from agon_verl.errors import AgonError, CheckpointError
 from agon_verl.game.domains import DOMAINS
 from agon_verl.game.roles import ADAPTERS, directions
 from agon_verl.game.transcript import REASONING_TAGS
 from agon_verl.pair.base import base_folder, find_base, hash_of_base
 from agon_verl.pair.checkpoint import Manifest, find_checkpoint, prompts
-from agon_verl.pair.direction import DIRECTIONS, choose
-from agon_verl.pair.exported import ExportedPair
+from agon_verl.pair.direction import DIRECTIONS
+from agon_verl.pair.trained import TrainedPair
 from agon_verl.rollout.wire import BASE
 
 
@@ -83,37 +80,12 @@ def _find(target: str, folder: Path, base: str | None) -> Players:
         return _from_hub(target)
     if (folder / "config.json").is_file():
         return Players(target, str(folder.absolute()), hash_of_base(folder), checked=True)
-    if exported := ExportedPair.read(folder):
-        return replace(
-            _pair(
-                folder,
-                exported.players,
-                (exported.base.path, exported.base.hash, base),
-                exported.generation,
-                exported.prompts,
-            ),
-            direction=exported.cascade.direction,
-            domain=exported.domain,
-            tags=exported.reasoning_tags,
-            verifier=exported.verifier,
-        )
+    if pair := TrainedPair.read(folder):
+        return _from_pair(pair, folder, base)
     checkpoint = find_checkpoint(folder)
     manifest = Manifest.read(checkpoint)
-    game = AgonConfig.read(OmegaConf.create({"agon": dict(manifest.game)}))
-    return replace(
-        _pair(
-            checkpoint / "actor",
-            game.players,
-            (manifest.base, manifest.base_hash, base),
-            manifest.generation,
-            manifest.prompts,
-        ),
-        direction=choose(manifest.metrics).direction,
-        domain=game.domain,
-        tags=game.reasoning_tags,
-        verifier=manifest.verifier,
-        reward_timeout=game.reward_timeout,
-    )
+    players = _from_pair(TrainedPair.from_manifest(manifest), checkpoint / "actor", base)
+    return replace(players, reward_timeout=manifest.game.get("reward_timeout"))
 
 
 def _from_hub(name: str) -> Players:
@@ -125,32 +97,24 @@ def _from_hub(name: str) -> Players:
         return Players(name, name)
 
 
-def _pair(
-    folder: Path,
-    players: str,
-    base: tuple[str, str, str | None],
-    generation: Mapping[str, Any],
-    trained_prompts: Mapping[str, str],
-) -> Players:
-    """`base` is the recorded path, the recorded hash, and the user's --base."""
-    trained = sorted({drafter for drafter, _ in directions(players)})  # with one player, B was never trained
+def _from_pair(pair: TrainedPair, folder: Path, base: str | None) -> Players:
+    trained = sorted({drafter for drafter, _ in directions(pair.players)})  # with one player, B was never trained
     folders = {name: (folder / name).absolute() for name in trained}
     adapters = {name: path for name, path in folders.items() if (path / "adapter_config.json").is_file()}
     if not adapters:
         raise InferenceError(f"{folder} has no adapter {' or '.join(trained)}: use another checkpoint")
-    if changed := [name for name, text in prompts().items() if trained_prompts.get(name, text) != text]:
+    if changed := [name for name, text in prompts().items() if pair.prompts.get(name, text) != text]:
         raise InferenceError(
             f"{folder} was trained with another text of prompts.{changed[0]} than this version has: use the version "
             "that trained it, or put that text back into agon_verl/game/prompts.py"
         )
-    base_model, _ = find_base(*base, needed=Path(base[0]).is_absolute())
-    sampling = {
-        name: generation[name] for name in ("temperature", "top_p", "top_k") if generation.get(name) is not None
-    }
-    if not generation.get("do_sample", True):
+    base_model, _ = find_base(pair.base.path, pair.base.hash, base, needed=Path(pair.base.path).is_absolute())
+    values = pair.generation
+    sampling = {name: values[name] for name in ("temperature", "top_p", "top_k") if values.get(name) is not None}
+    if not values.get("do_sample", True):
         sampling["temperature"] = 0.0
-    if "max_response_length" in generation:
-        sampling["max_tokens"] = generation["max_response_length"]
+    if "max_response_length" in values:
+        sampling["max_tokens"] = values["max_response_length"]
     return Players(
         target=str(folder),
         base=base_model.path,
@@ -158,10 +122,14 @@ def _pair(
         checked=base_model.checked,
         adapters=adapters,
         rank=max(int(json.loads((path / "adapter_config.json").read_text())["r"]) for path in adapters.values()),
+        direction=pair.cascade.direction,
+        domain=pair.domain,
+        tags=pair.reasoning_tags,
         sampling=Sampling(**sampling),
-        max_prompt=generation.get("max_prompt_length", Players.max_prompt),
-        chat=generation.get("apply_chat_template_kwargs") or {},
-        template=generation.get("custom_chat_template"),
+        max_prompt=values.get("max_prompt_length", Players.max_prompt),
+        chat=values.get("apply_chat_template_kwargs") or {},
+        template=values.get("custom_chat_template"),
+        verifier=pair.verifier,
     )
 
 

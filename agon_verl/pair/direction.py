@@ -6,9 +6,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-DIRECTIONS = ("A_to_B", "B_to_A")
+from agon_verl.game.roles import directions
 
-_ACCURACY = re.compile(r"val-core/(?P<source>.+)/(?P<direction>A_to_B|B_to_A)/(?P<name>acc/mean@\d+)")
+DIRECTIONS = tuple(f"{drafter}_to_{challenger}" for drafter, challenger in directions("pair"))
+
+_ACCURACY = re.compile(rf"val-core/(?P<source>.+)/(?P<direction>{'|'.join(DIRECTIONS)})/(?P<name>acc/mean@\d+)")
 
 
 @dataclass(frozen=True)

@@ -1,1 +1,1 @@
-"""A pair behind an OpenAI-compatible chat endpoint: `python -m agon_verl.serve TARGET`. docs/serve.md describes it."""
+"""`python -m agon_verl.serve TARGET`: a pair behind an OpenAI-compatible chat endpoint. See docs/serve.md."""

@@ -1,4 +1,4 @@
-"""The command line: `serve TARGET`, from the first check to the last process gone."""
+"""The command line: `python -m agon_verl.serve TARGET`."""
 
 import argparse
 import asyncio
@@ -12,16 +12,16 @@ from typing import Any
 
 import uvicorn
 
-from agon_verl.errors import CheckpointError, ConfigError
+from agon_verl.errors import AgonError
 from agon_verl.inference.options import add_players, chosen_players, key_values
 from agon_verl.inference.players import InferenceError, default_mode, read_mode
 from agon_verl.inference.vllm_engine import Engine
 from agon_verl.program import program_name
 from agon_verl.serve.app import Service, make_app
-from agon_verl.serve.service import Line, models_of
+from agon_verl.serve.request import RequestQueue, models_of
 
 
-def options(given: Sequence[str] | None) -> argparse.Namespace:
+def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         prog=program_name("serve"), description="Serve a pair behind an OpenAI-compatible chat endpoint."
     )
@@ -31,18 +31,18 @@ def options(given: Sequence[str] | None) -> argparse.Namespace:
     add("--port", type=int, default=8000, help="(8000)")
     add("--name", default="agon", help="of the model that plays --mode (agon)")
     add("--mode", help="A_to_B, B_to_A, A, B, base, … (the pair's direction)")
-    add("--max-running", type=int, default=64, help="requests that play at a time (64)")
-    add("--max-queue", type=int, default=256, help="requests that wait for their turn (256); the next is told 429")
-    add("--drain", type=float, default=30, metavar="SECONDS", help="for requests to end in when told to stop (30)")
-    add("--api-key-env", default="AGON_API_KEY", metavar="NAME", help="variable with the keys that may ask, if set")
-    found = parser.parse_args(given)
-    if found.max_running < 1 or found.max_queue < 0 or found.drain < 0 or not 0 <= found.port < 2**16:
+    add("--max-running", type=int, default=64, help="requests in progress at a time (64)")
+    add("--max-queue", type=int, default=256, help="requests that wait (256); further ones get status 429")
+    add("--drain", type=float, default=30, metavar="SECONDS", help="for accepted requests to end on shutdown (30)")
+    add("--api-key-env", default="AGON_API_KEY", metavar="NAME", help="environment variable with the accepted API keys")
+    options = parser.parse_args(arguments)
+    if options.max_running < 1 or options.max_queue < 0 or options.drain < 0 or not 0 <= options.port < 2**16:
         parser.error("--max-running must be 1 or more, --max-queue and --drain not negative, --port below 65536")
-    return found
+    return options
 
 
 class Server(uvicorn.Server):
-    """uvicorn's own, but what was accepted may end before it stops listening, so that newcomers are told 503."""
+    """uvicorn's server, except that it keeps listening while accepted requests end, so that new ones get a 503."""
 
     def __init__(self, config: uvicorn.Config, service: Service, limit: float) -> None:
         super().__init__(config)
@@ -60,65 +60,66 @@ class Server(uvicorn.Server):
         await self._service.drain(self._limit, lambda: self.force_exit)
 
 
-def serve(asked: argparse.Namespace) -> None:
-    keys = [key.strip() for key in os.environ.pop(asked.api_key_env, "").split(",") if key.strip()]
-    players = chosen_players(asked)
-    mode = asked.mode or default_mode(players)
-    read_mode(mode, players.names)  # says if it is unknown
-    _check_address(asked.host, asked.port)
+def serve(options: argparse.Namespace) -> None:
+    keys = [key.strip() for key in os.environ.pop(options.api_key_env, "").split(",") if key.strip()]
+    players = chosen_players(options)
+    mode = options.mode or default_mode(players)
+    read_mode(mode, players.names)  # raises if it is unknown
+    _check_address(options.host, options.port)
     if not players.checked:
         print(f"agon-verl: {players.base} is not on this machine yet, so its weights are not checked", file=sys.stderr)
-    if not keys and asked.host not in ("127.0.0.1", "::1", "localhost"):
-        print(f"agon-verl: anybody who reaches {asked.host} may ask: {asked.api_key_env} is not set", file=sys.stderr)
-    models = models_of(players, asked.name, mode)
-    engine = Engine(players, **{"max_num_seqs": asked.max_running, **key_values(asked.engine)})
-    asyncio.run(_run(Service(engine, models, Line(asked.max_running, asked.max_queue), keys), asked))
+    if not keys and options.host not in ("127.0.0.1", "::1", "localhost"):
+        print(f"agon-verl: {options.api_key_env} is not set: {options.host} serves every client", file=sys.stderr)
+    models = models_of(players, options.name, mode)
+    engine = Engine(players, **{"max_num_seqs": options.max_running, **key_values(options.engine)})
+    queue = RequestQueue(options.max_running, options.max_queue)
+    asyncio.run(_run(Service(engine, models, queue, keys), options))
 
 
-async def _run(service: Service, asked: argparse.Namespace) -> None:
+async def _run(service: Service, options: argparse.Namespace) -> None:
     config = uvicorn.Config(
         make_app(service),
-        host=asked.host,
-        port=asked.port,
+        host=options.host,
+        port=options.port,
         access_log=False,
         log_level="warning",
         timeout_keep_alive=75,
         timeout_graceful_shutdown=5,
     )
     try:
-        await Server(config, service, asked.drain).serve()
+        await Server(config, service, options.drain).serve()
     finally:
         service.engine.close()
 
 
 def _check_address(host: str, port: int) -> None:
-    """Before vLLM has taken its minutes to start."""
+    """Before vLLM takes its minutes to start."""
     try:
-        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
-        family, kind, _, _, address = found[0]
+        results = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+        family, kind, _, _, address = results[0]
         with socket.socket(family, kind) as probe:
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             probe.bind(address)
     except OSError as error:
-        raise InferenceError(f"{host}:{port} cannot be listened on ({error}): give another --host or --port") from None
+        raise InferenceError(f"cannot listen on {host}:{port} ({error}): use another --host or --port") from None
 
 
-def main(given: Sequence[str] | None = None) -> int:
-    asked = options(given)
+def main(arguments: Sequence[str] | None = None) -> int:
+    options = parse(arguments)
     logging.basicConfig(format="agon-verl: %(message)s")
     logging.getLogger("agon_verl.serve").setLevel(logging.INFO)
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, _stop)
     try:
-        serve(asked)
-    except (InferenceError, CheckpointError, ConfigError) as error:
+        serve(options)
+    except AgonError as error:
         print(f"agon-verl: {error}", file=sys.stderr)
         return 1
     return 0
 
 
 def _stop(number: int, _: Any) -> None:
-    """While vLLM starts, where a KeyboardInterrupt gets lost, and when uvicorn passes the signal on at its end."""
+    """For signals while vLLM starts, where KeyboardInterrupt gets lost, and when uvicorn passes them on at its end."""
     raise SystemExit(130 if number == signal.SIGINT else 0)
 
 

@@ -24,7 +24,7 @@ from agon_verl.inference.players import default_mode, find_players
 from agon_verl.pair.base import hash_of_base
 from agon_verl.pair.checkpoint import Manifest, committing
 from agon_verl.pair.direction import choose
-from agon_verl.serve.__main__ import options as serve_options
+from agon_verl.serve.__main__ import parse as parse_serve
 from tests.exported_cascade import challenge
 
 TENSOR = "base_model.model.model.layers.0.self_attn.q_proj.lora_A.weight"
@@ -305,7 +305,7 @@ def test_the_readme_plays_the_trained_game(
     monkeypatch.chdir(tmp_path / "out")
     program, dash_m, module, *arguments = shlex.split(serve, comments=True)
     assert (program, dash_m, module) == ("python", "-m", "agon_verl.serve")
-    options = serve_options(arguments)
+    options = parse_serve(arguments)
     assert (options.mode or default_mode(chosen_players(options))) == mode
     calls = []
 

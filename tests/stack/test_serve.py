@@ -19,25 +19,25 @@ import agon_verl.serve.app as app
 from agon_verl.game import transcript
 from agon_verl.game.transcript import REASONING_TAGS
 from agon_verl.inference import Completion, InferenceError, Players, Sampling
-from agon_verl.serve.protocol import NEUTRAL, ApiError, read_ask
-from agon_verl.serve.reading import Reading
-from agon_verl.serve.replies import gather
-from agon_verl.serve.service import Line, models_of
+from agon_verl.serve.protocol import NEUTRAL, ApiError, parse_request
+from agon_verl.serve.replies import join_parts
+from agon_verl.serve.request import RequestQueue, models_of
+from agon_verl.serve.splitter import StreamSplitter
 
 PROBLEM = [{"role": "user", "content": "What is 2+3?"}]
 DRAFT, FINAL = "<think>2 and 3</think>\n\nIt is <answer>6</answer>", "<think>hm</think>\n\nIt is <answer>5</answer>"
 
 
 def read(text: str, cuts: list[int], opened: bool = False, stop: tuple[str, ...] = ()) -> tuple[dict, bool]:
-    reading, said, edges = Reading(REASONING_TAGS, opened, stop), [], [0, *sorted(cuts), len(text)]
+    splitter, parts, edges = StreamSplitter(REASONING_TAGS, opened, stop), [], [0, *sorted(cuts), len(text)]
     for start, end in zip(edges, edges[1:], strict=False):
-        said += reading.feed(text[start:end])
-        if reading.stopped:
+        parts += splitter.feed(text[start:end])
+        if splitter.stopped:
             break
-    return gather([*said, *reading.feed("", last=True)]), reading.stopped
+    return join_parts([*parts, *splitter.feed("", last=True)]), splitter.stopped
 
 
-class TestReading:
+class TestSplitter:
     @pytest.mark.parametrize(
         "text, opened, parts",
         [
@@ -85,26 +85,26 @@ class TestReading:
 
 def refused(**fields: Any) -> str:
     with pytest.raises(ApiError) as caught:
-        read_ask(json.dumps({"messages": PROBLEM, **fields}).encode())
+        parse_request(json.dumps({"messages": PROBLEM, **fields}).encode())
     assert caught.value.status == 400 and caught.value.body["error"]["type"] == "invalid_request_error"
     return str(caught.value)
 
 
-class TestAsk:
+class TestRequest:
     def test_what_is_asked(self) -> None:
         default = Sampling(temperature=1.0, top_p=0.9, top_k=20, max_tokens=50)
-        assert read_ask(json.dumps({"messages": PROBLEM}).encode()).sampling(default) == default
+        assert parse_request(json.dumps({"messages": PROBLEM}).encode()).sampling(default) == default
         fields = {"temperature": 0, "top_p": 1, "top_k": 0, "max_tokens": 9, "max_completion_tokens": 8, "seed": 7}
-        ask = read_ask(json.dumps({"messages": PROBLEM, **fields, "stop": "x", "user": "me"}).encode())
-        assert ask.sampling(default) == Sampling(0.0, 1.0, -1, 8, 7) and ask.stop == ["x"]
-        with pytest.raises(ApiError, match="max_completion_tokens is 8, and 7 a stage is the most here"):
+        ask = parse_request(json.dumps({"messages": PROBLEM, **fields, "stop": "x", "user": "me"}).encode())
+        assert ask.sampling(default) == Sampling(0.0, 1.0, 0, 8, 7) and ask.stop == ["x"]
+        with pytest.raises(ApiError, match="max_completion_tokens is 8, more than the limit 7 per stage"):
             ask.sampling(Sampling(max_tokens=7))
 
     def test_messages_become_plain_text(self) -> None:
         parts = [{"type": "text", "text": "What is"}, {"type": "text", "text": "2+3?"}]
         earlier = {"role": "assistant", "content": None, "reasoning_content": "hm", "refusal": None, "tool_calls": None}
         messages = [{"role": "developer", "content": "Be brief."}, earlier, {"role": "user", "content": parts}]
-        assert read_ask(json.dumps({"messages": messages}).encode()).messages == [
+        assert parse_request(json.dumps({"messages": messages}).encode()).messages == [
             {"role": "system", "content": "Be brief."},
             {"role": "assistant", "content": ""},
             {"role": "user", "content": "What is\n2+3?"},
@@ -113,11 +113,11 @@ class TestAsk:
     def test_neutral_values_are_let_through_and_others_refused(self) -> None:
         for name, values in NEUTRAL.items():
             for value in (None, *values):
-                read_ask(json.dumps({"messages": PROBLEM, name: value}).encode())
-            assert refused(**{name: 7}) == f"{name} is not supported here: leave it out"
-        assert refused(tools=[{"type": "function"}]) == "tools is not supported here: leave it out"
-        assert refused(best_of=2) == "best_of is unknown here: leave it out"
-        assert refused(agon={"drafts": True}) == "agon.drafts is unknown here: leave it out"
+                parse_request(json.dumps({"messages": PROBLEM, name: value}).encode())
+            assert refused(**{name: 7}) == f"{name} is not supported: remove it"
+        assert refused(tools=[{"type": "function"}]) == "tools is not supported: remove it"
+        assert refused(best_of=2) == "best_of is unknown: remove it"
+        assert refused(agon={"drafts": True}) == "agon.drafts is unknown: remove it"
 
     @pytest.mark.parametrize(
         "fields, told",
@@ -133,16 +133,16 @@ class TestAsk:
             ({"max_tokens": True}, "max_tokens: Input should be a valid integer"),
             ({"seed": 2**63}, f"seed: Input should be less than {2**63}"),
             ({"stop": ["a"] * 5}, "stop: List should have at most 4 items after validation, not 5"),
-            ({"stop": ""}, "stop: Value error, a stop string is empty"),
+            ({"stop": ""}, "stop.0: String should have at least 1 character"),
             ({"stream": "yes"}, "stream: Input should be a valid boolean"),
             ({"messages": [{"role": "tool", "content": "5"}]}, "messages.0.role is 'tool'"),
             ({"messages": [{"role": ["user"], "content": "5"}]}, "messages.0.role is ['user']"),
             ({"messages": [{"role": "user", "content": 5}]}, "messages.0.content must be text"),
-            ({"messages": [{"role": "user", "content": "\ud83d"}]}, "messages.0.content holds half a character"),
-            ({"messages": [{**PROBLEM[0], "name": "me"}]}, "messages.0.name is not supported here"),
+            ({"messages": [{"role": "user", "content": "\ud83d"}]}, "messages.0.content is not valid Unicode"),
+            ({"messages": [{**PROBLEM[0], "name": "me"}]}, "messages.0.name is not supported"),
             ({"messages": [{**PROBLEM[0], "role": "assistant", "tool_calls": [1]}]}, "messages.0 calls a tool"),
             ({"messages": [{"role": "user", "content": [{"type": "image_url"}]}]}, "a part of type 'image_url'"),
-            ({"messages": [{"role": "user", "content": [{"type": "text"}]}]}, "a part that is no text"),
+            ({"messages": [{"role": "user", "content": [{"type": "text"}]}]}, 'use only {"type": "text"'),
         ],
     )
     def test_what_is_refused(self, fields: dict, told: str) -> None:
@@ -151,7 +151,7 @@ class TestAsk:
     @pytest.mark.parametrize("body", [b"", b"{", b"[" * 100_000, b"\xff", b'"text"', b"[]"])
     def test_what_is_no_request(self, body: bytes) -> None:
         with pytest.raises(ApiError, match="the body is not"):
-            read_ask(body)
+            parse_request(body)
 
 
 class FakeEngine:
@@ -207,7 +207,8 @@ class Served:
     def __init__(self, running: int = 4, queue: int = 4, keys: tuple[str, ...] = ()) -> None:
         self.engine = FakeEngine()
         players = self.engine.players
-        self.service = app.Service(self.engine, models_of(players, "agon", "A_to_B"), Line(running, queue), keys)  # type: ignore[arg-type]
+        models = models_of(players, "agon", "A_to_B")
+        self.service = app.Service(self.engine, models, RequestQueue(running, queue), keys)  # type: ignore[arg-type]
         transport = httpx.ASGITransport(app.make_app(self.service), raise_app_exceptions=False)
         self.client = httpx.AsyncClient(transport=transport, base_url="http://here")
 
@@ -271,7 +272,7 @@ def test_a_stream_is_a_role_the_parts_the_end_and_the_usage(monkeypatch: pytest.
         assert response.text.count(": still here\n\n") >= 1
         first, *chunks, last, usage, done = events(response)
         assert first["choices"][0]["delta"] == {"role": "assistant", "content": ""} and done == "[DONE]"
-        parts = gather(next(iter(chunk["choices"][0]["delta"].items())) for chunk in chunks)
+        parts = join_parts(next(iter(chunk["choices"][0]["delta"].items())) for chunk in chunks)
         assert parts == {"reasoning_content": "hm", "content": "It is <answer>5</answer>"}
         assert last["choices"][0]["finish_reason"] == "stop" and last["agon"]["draft"]["player"] == "A"
         assert usage["choices"] == [] and usage["usage"]["completion_tokens"] == 10 + len(FINAL)
@@ -293,11 +294,11 @@ def test_errors_have_their_status() -> None:
         unknown = await served.ask(key, model="gpt")
         assert unknown.status_code == 404 and unknown.json()["error"]["code"] == "model_not_found"
         for messages in ([], [{"role": "assistant", "content": "5"}], [{"role": "user", "content": " "}]):
-            assert "must end with a message of the user's" in error_of(await served.ask(key, messages=messages))
+            assert "must end with a user message" in error_of(await served.ask(key, messages=messages))
         long = [{"role": "user", "content": "a " * 98}]
         told = await served.ask(key, messages=long, stream=True)
         assert told.status_code == 400 and told.json()["error"]["code"] == "context_length_exceeded"
-        assert "with the words around a draft, and 99 is the most here" in error_of(told)
+        assert "with the challenge prompt, more than the limit 99" in error_of(told)
         assert (await served.ask(key, messages=long, model="A")).status_code == 200
         for path, status in (("/v1/completions", 404), ("/health", 405)):
             response = await served.client.post(path)
@@ -313,12 +314,12 @@ def test_a_full_line_sends_the_next_one_away() -> None:
         served = Served(running=1, queue=1)
         served.engine.hold.clear()
         inside = [asyncio.ensure_future(served.ask()) for _ in range(2)]
-        await until(lambda: served.service.line.inside == 2 and served.engine.unfinished == 1)
+        await until(lambda: served.service.queue.accepted == 2 and served.engine.unfinished == 1)
         health = (await served.client.get("/health")).json()
         assert health == {"status": "ok", "running": 1, "waiting": 1, "in_vllm": 1}
         away = await served.ask(stream=True)
         assert away.status_code == 429 and away.headers["retry-after"] == "1"
-        assert error_of(away) == "1 requests are running and 1 waiting, which is the most here: try later"
+        assert error_of(away) == "the server is full (1 requests running, 1 waiting): try again later"
         served.engine.hold.set()
         assert [response.status_code for response in await asyncio.gather(*inside)] == [200, 200]
         assert (await served.ask()).status_code == 200
@@ -335,12 +336,12 @@ def test_what_fails_is_told_before_a_stream_and_inside_one() -> None:
         assert last["error"]["message"] == "vLLM ended a request with nothing"
         served.engine.fails = ZeroDivisionError("a secret")
         unforeseen = await served.ask()
-        assert unforeseen.status_code == 500 and error_of(unforeseen) == "the server failed: its log says how"
+        assert unforeseen.status_code == 500 and error_of(unforeseen) == "internal error: see the server's log"
         served.engine.alive = False
         served.engine.fails = InferenceError("dead")
         assert (await served.client.get("/health")).status_code == 503
         assert (await served.ask()).status_code == 503
-        assert served.service.line.inside == 0
+        assert served.service.queue.accepted == 0
 
     asyncio.run(scene())
 
@@ -362,7 +363,7 @@ def test_a_client_that_reads_nothing_is_let_go(monkeypatch: pytest.MonkeyPatch) 
 
         scope = {"type": "http", "method": "POST", "path": "/v1/chat/completions", "headers": [], "query_string": b""}
         await asyncio.wait_for(app.make_app(served.service)(scope, asked.get, send), 30)  # type: ignore[arg-type]
-        assert served.service.line.inside == 0 and sent[0]["status"] == 200
+        assert served.service.queue.accepted == 0 and sent[0]["status"] == 200
 
     asyncio.run(scene())
 
@@ -373,7 +374,7 @@ def test_a_server_that_stops_lets_requests_end_or_cuts_them(in_time: bool) -> No
         served = Served(running=2)
         served.engine.hold.clear()
         inside = [asyncio.ensure_future(served.ask(stream=stream)) for stream in (False, True, False)]
-        await until(lambda: served.service.line.inside == 3 and served.engine.unfinished == 2)
+        await until(lambda: served.service.queue.accepted == 3 and served.engine.unfinished == 2)
         drain = asyncio.ensure_future(served.service.drain(60 if in_time else 0.2, lambda: False))
         await until(lambda: served.service.draining)
         late = await served.ask()
@@ -385,7 +386,7 @@ def test_a_server_that_stops_lets_requests_end_or_cuts_them(in_time: bool) -> No
         whole, stream, _ = await asyncio.gather(*inside)
         assert whole.status_code == (200 if in_time else 503)
         assert events(stream)[-1] == "[DONE]" if in_time else events(stream)[-1]["error"]["code"] == "shutting_down"
-        assert (served.service.line.inside, served.engine.unfinished) == (0, 0)
+        assert (served.service.queue.accepted, served.engine.unfinished) == (0, 0)
 
     asyncio.run(scene())
 
@@ -394,7 +395,7 @@ def test_names() -> None:
     players = Served().engine.players
     assert models_of(players, "A_to_B", "A_to_B") == {m: m for m in ("A_to_B", "B_to_A", "A", "B", "base")}
     assert list(models_of(Players("x", "x"), "agon", "base")) == ["agon", "base"]
-    with pytest.raises(InferenceError, match="--name A is the name of a mode, and plays A_to_B: give another"):
+    with pytest.raises(InferenceError, match="--name A is the name of another mode than --mode A_to_B"):
         models_of(players, "A", "A_to_B")
 
 
@@ -407,7 +408,7 @@ def test_what_cannot_be_served_is_told_before_vllm_starts(
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
-        with pytest.raises(InferenceError, match="cannot be listened on .*: give another --host or --port"):
+        with pytest.raises(InferenceError, match="cannot listen on .*: use another --host or --port"):
             command._check_address(*taken.getsockname())
     for wrong in (["--port", "99999"], ["--max-running", "0"], ["--drain", "-1"]):
         with pytest.raises(SystemExit):

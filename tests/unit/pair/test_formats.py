@@ -8,7 +8,7 @@ import pytest
 from agon_verl.errors import CheckpointError
 from agon_verl.inference.players import Players, Sampling, find_players
 from agon_verl.pair.checkpoint import Manifest
-from agon_verl.pair.exported import ExportedPair
+from agon_verl.pair.trained import TrainedPair
 
 FORMATS = Path(__file__).parent / "formats"
 HEADER = b'{"weight":{"dtype":"F32","shape":[2],"data_offsets":[0,8]}}'
@@ -58,7 +58,7 @@ def test_a_pair_of_an_earlier_version_loads(tmp_path: Path, base: Path, kind: st
 
 
 def test_a_file_is_written_as_it_was_read(tmp_path: Path) -> None:
-    for name, kind in (("checkpoint", Manifest), ("export", ExportedPair)):
+    for name, kind in (("checkpoint", Manifest), ("export", TrainedPair)):
         text = (FORMATS / f"{name}.json").read_text()
         (tmp_path / "pair.json").write_text(text)
         record = kind.read(tmp_path)
@@ -79,4 +79,4 @@ def test_an_export_of_a_later_format_is_refused(tmp_path: Path) -> None:
     values = json.loads((FORMATS / "export.json").read_text())
     (tmp_path / "pair.json").write_text(json.dumps({**values, "format": 2}))
     with pytest.raises(CheckpointError, match="has format 2, this version reads 1"):
-        ExportedPair.read(tmp_path)
+        TrainedPair.read(tmp_path)

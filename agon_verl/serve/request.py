@@ -1,0 +1,103 @@
+"""One request on the engine, and the bounded queue in front of it.
+
+A request counts against the queue from the moment it is accepted until its answer is sent or its client has left. It
+keeps its slot through both stages: a challenge never waits behind the draft of another request.
+"""
+
+import asyncio
+import time
+from collections.abc import AsyncGenerator, AsyncIterator, Iterator
+from contextlib import aclosing, asynccontextmanager, contextmanager
+
+from jinja2 import TemplateError
+
+from agon_verl.game.prompts import challenge_messages
+from agon_verl.game.roles import ADAPTERS
+from agon_verl.inference.cascade import Solved, first_stage
+from agon_verl.inference.chat import Messages
+from agon_verl.inference.players import InferenceError, Players, Sampling, read_mode
+from agon_verl.inference.vllm_engine import Completion, Engine
+from agon_verl.pair.direction import DIRECTIONS
+from agon_verl.serve.protocol import ApiError
+from agon_verl.serve.splitter import Part, StreamSplitter
+
+
+class RequestQueue:
+    """At most `max_running` requests have a slot and `max_queue` wait for one; further requests are refused."""
+
+    def __init__(self, max_running: int, max_queue: int) -> None:
+        self.max_running, self.max_queue = max_running, max_queue
+        self.accepted = self.running = 0
+        self._slots = asyncio.Semaphore(max_running)
+        self._last_seconds = 1.0  # how long the last request had its slot
+
+    @property
+    def waiting(self) -> int:
+        return self.accepted - self.running
+
+    @contextmanager
+    def accept(self) -> Iterator[None]:
+        if self.accepted >= self.max_running + self.max_queue:
+            message = f"the server is full ({self.running} requests running, {self.waiting} waiting): try again later"
+            raise ApiError(429, message, code="queue_full", retry_after=min(60, max(1, round(self._last_seconds))))
+        self.accepted += 1
+        try:
+            yield
+        finally:
+            self.accepted -= 1
+
+    @asynccontextmanager
+    async def slot(self) -> AsyncIterator[None]:
+        async with self._slots:
+            start = time.monotonic()
+            self.running += 1
+            try:
+                yield
+            finally:
+                self.running -= 1
+                self._last_seconds = time.monotonic() - start
+
+
+def models_of(players: Players, name: str, mode: str) -> dict[str, str]:
+    """Modes by model name. The first, `name`, is the default."""
+    modes = (*(DIRECTIONS if set(ADAPTERS) <= set(players.adapters) else ()), *players.names)
+    if name in modes and name != mode:
+        raise InferenceError(f"--name {name} is the name of another mode than --mode {mode}: choose another name")
+    return {name: mode, **{each: each for each in modes}}
+
+
+def check_prompt(engine: Engine, messages: Messages, mode: str) -> bool:
+    """Refuse a request that cannot be played before anything is generated.
+
+    Returns whether the chat template opens the reasoning of the last stage.
+    """
+    if not messages or messages[-1]["role"] != "user" or not messages[-1]["content"].strip():
+        raise ApiError(400, "messages must end with a user message that is not blank", "messages")
+    drafter, _ = read_mode(mode, engine.players.names)
+    last_stage = challenge_messages(messages, None) if drafter else messages
+    try:
+        ids = engine.prompt_ids(last_stage)
+    except TemplateError as error:
+        raise ApiError(400, f"the model's chat template refuses these messages: {error}", "messages") from None
+    if len(ids) > engine.players.max_prompt:
+        length = f"{len(ids)} tokens{' with the challenge prompt' if drafter else ''}"
+        message = f"the prompt has {length}, more than the limit {engine.players.max_prompt}"
+        raise ApiError(400, message, "messages", "context_length_exceeded")
+    return engine.reader.opened_by(ids)
+
+
+async def play(
+    engine: Engine, messages: Messages, mode: str, sampling: Sampling, splitter: StreamSplitter
+) -> AsyncGenerator[tuple[Part, str] | Solved, None]:
+    """The last stage in pieces, then all completions. Closed early, it takes its requests out of the engine."""
+    drafter, player = read_mode(mode, engine.players.names)
+    messages, draft, shown = await first_stage(engine, messages, drafter, sampling)
+    async with aclosing(engine.stream(messages, player, sampling, lambda: splitter.stopped)) as stream:
+        async for piece in stream:
+            if isinstance(piece, Completion):
+                for part in splitter.feed("", last=True):
+                    yield part
+                yield Solved(piece, draft, shown)
+            else:
+                for part in splitter.feed(piece):
+                    yield part
