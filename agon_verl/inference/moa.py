@@ -1,7 +1,7 @@
 """Mixture-of-Agents, the paper's untrained control: two samples of the base, each of which is refined with the other.
 
 The paper says that each model reads the other's attempt and refines its own, and gives no prompt; this one is ours. An
-agent sees both summaries whole, answers included, for nothing is withheld from a partner. Where both do not fit into
+agent reads both summaries with their answers: nothing is withheld from a partner. Where both do not fit into
 the prompt, the longer one is cut first.
 """
 
