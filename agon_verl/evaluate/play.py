@@ -16,13 +16,12 @@ from agon_verl.evaluate.judge import Judge
 from agon_verl.evaluate.problems import Problem
 from agon_verl.evaluate.store import Generation, Key, Store
 from agon_verl.game.prompts import challenge_messages
-from agon_verl.game.roles import ADAPTERS
+from agon_verl.game.roles import ADAPTERS, BASE
 from agon_verl.inference.cascade import challenge
 from agon_verl.inference.chat import Chat
 from agon_verl.inference.moa import refine, refine_messages
 from agon_verl.inference.players import InferenceError, Players, Sampling, read_mode
 from agon_verl.inference.vllm_engine import Completion, Engine
-from agon_verl.rollout.wire import BASE
 
 MOA = "moa"
 Job = tuple[Problem, Sequence[str]]  # a problem and the modes to play it in

@@ -7,6 +7,7 @@ player, as in plain GRPO and in self-refinement, A is both.
 from typing import Literal, NamedTuple, get_args
 
 ADAPTERS = ("A", "B")  # the only place that names them
+BASE = "base"  # the player without an adapter
 Rotation = Literal["alternate", "fixed"]
 Players = Literal["pair", "one"]
 ROTATIONS: tuple[str, ...] = get_args(Rotation)

@@ -4,8 +4,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from agon_verl.game import transcript
+from agon_verl.game.tags import TagKeeper
 from agon_verl.inference.players import InferenceError, Players
-from agon_verl.rollout.tags import TagKeeper
 
 Messages = Sequence[Mapping[str, Any]]
 

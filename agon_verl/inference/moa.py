@@ -9,11 +9,11 @@ import asyncio
 from typing import Any
 
 from agon_verl.game.attempt import shorten
+from agon_verl.game.roles import BASE
 from agon_verl.game.transcript import Transcript
 from agon_verl.inference.chat import Chat, Messages
 from agon_verl.inference.players import Sampling
 from agon_verl.inference.vllm_engine import Completion, Engine
-from agon_verl.rollout.wire import BASE
 
 REFINE = """\
 {problem}

@@ -13,13 +13,12 @@ from typing import Any
 
 from agon_verl.errors import AgonError, CheckpointError
 from agon_verl.game.domains import DOMAINS
-from agon_verl.game.roles import ADAPTERS, directions
+from agon_verl.game.roles import ADAPTERS, BASE, directions
 from agon_verl.game.transcript import REASONING_TAGS
 from agon_verl.pair.base import base_folder, find_base, hash_of_base
 from agon_verl.pair.checkpoint import Manifest, find_checkpoint, prompts
 from agon_verl.pair.direction import DIRECTIONS
 from agon_verl.pair.trained import TrainedPair
-from agon_verl.rollout.wire import BASE
 
 
 class InferenceError(AgonError, RuntimeError):

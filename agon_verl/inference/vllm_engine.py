@@ -12,10 +12,10 @@ from dataclasses import dataclass
 from itertools import count
 from typing import Any
 
+from agon_verl.game.roles import BASE
 from agon_verl.inference.chat import Chat, Messages, StreamDecoder
 from agon_verl.inference.players import InferenceError, Players, Sampling
 from agon_verl.pair.trained import vllm_rank
-from agon_verl.rollout.wire import BASE
 
 POLL_SECONDS = 1.0  # between two checks of an engine that has not answered yet
 DIED = "the vLLM engine has died: its own error is above"

@@ -8,7 +8,7 @@ from typing import Any
 
 from verl.experimental.reward_loop.reward_manager.naive import NaiveRewardManager
 
-from agon_verl.rollout.tags import TagKeeper
+from agon_verl.game.tags import TagKeeper
 
 
 class TagKeepingRewardManager(NaiveRewardManager):

@@ -26,15 +26,15 @@ from agon_verl.game import transcript
 from agon_verl.game.attempt import NO_ATTEMPT, Attempt, attempt_of
 from agon_verl.game.prompts import challenge_messages
 from agon_verl.game.rewards import Outcome, challenge_reward, standalone_reward
-from agon_verl.game.roles import ADAPTERS, Roles
+from agon_verl.game.roles import ADAPTERS, BASE, Roles
+from agon_verl.game.tags import TagKeeper
 from agon_verl.game.transcript import OPENED
 from agon_verl.game.withhold import withhold_answer
 from agon_verl.health.copying import copied_share
 from agon_verl.health.health import COPIED
 from agon_verl.health.pair_statistics import Pair
-from agon_verl.rollout.tags import TagKeeper
 from agon_verl.rollout.watchdog import describe_error
-from agon_verl.rollout.wire import ADAPTER, BASE, PROBLEM, past_of
+from agon_verl.rollout.wire import ADAPTER, PROBLEM, past_of
 
 
 class PairOutput(AgentLoopOutput):

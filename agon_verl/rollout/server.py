@@ -14,7 +14,8 @@ from vllm.sampling_params import RequestOutputKind
 
 from agon_verl.config import Opponent
 from agon_verl.cpu.platform import ONE_PROCESS, cpu_only
-from agon_verl.rollout.wire import BASE, lora_ids
+from agon_verl.game.roles import BASE
+from agon_verl.rollout.wire import lora_ids
 
 _adapter: ContextVar[str] = ContextVar("adapter")
 

@@ -9,7 +9,6 @@ from agon_verl.health.pair_statistics import Pair
 MODEL_TYPE = "agon_pair"  # the key of our engine in verl's registry
 ADAPTER = "adapter"  # the field of a row with the name of the adapter that generated it
 PROBLEM = "problem"  # names a problem among what the reward function returns for a challenge
-BASE = "base"  # generates without an adapter
 
 
 def past_of(adapter: str) -> str:

@@ -9,8 +9,8 @@ import transfer_queue as tq
 from transfer_queue import KVBatchMeta
 
 from agon_verl.config import AgonConfig
+from agon_verl.game.tags import TagKeeper
 from agon_verl.rollout.row_key import RowKey, challenge_keys
-from agon_verl.rollout.tags import TagKeeper
 from agon_verl.rollout.wire import ADAPTER
 
 

@@ -6,8 +6,8 @@ from typing import Any
 from transfer_queue import KVBatchMeta
 
 from agon_verl.game.roles import ADAPTERS, Roles, directions
+from agon_verl.game.tags import TagKeeper
 from agon_verl.health.health import validation_health
-from agon_verl.rollout.tags import TagKeeper
 from agon_verl.trainer.guarded import GuardedTrainer
 from agon_verl.trainer.metrics import direction_name, validation_parts
 from agon_verl.trainer.records import pair_records, write_jsonl

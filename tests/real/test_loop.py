@@ -9,9 +9,9 @@ from verl.utils.tokenizer.continuous_token_wiring import create_continuous_token
 
 from agon_verl.config import AgonConfig
 from agon_verl.game.prompts import challenge_messages
+from agon_verl.game.tags import TagKeeper
 from agon_verl.game.transcript import OPENED
 from agon_verl.rollout.loop import AgonAgentLoop, PairOutput
-from agon_verl.rollout.tags import TagKeeper
 
 PROBLEM = [{"role": "user", "content": "What is 2+2?"}]
 

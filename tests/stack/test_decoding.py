@@ -11,8 +11,8 @@ from transformers import PreTrainedTokenizerFast
 from verl import DataProto
 
 from agon_verl.game import transcript
+from agon_verl.game.tags import TagKeeper
 from agon_verl.rollout.decoding import TagKeepingRewardManager
-from agon_verl.rollout.tags import TagKeeper
 
 TAGS = ("<|channel>thought", "<channel|>")
 TEXT = "<|channel>thought I guess 4 <channel|> so <answer>5</answer> <turn|>"

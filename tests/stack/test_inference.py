@@ -8,12 +8,12 @@ import pytest
 from transformers import PreTrainedTokenizerFast
 
 from agon_verl.export.__main__ import main as export
+from agon_verl.game.tags import TagKeeper
 from agon_verl.game.transcript import REASONING_TAGS
 from agon_verl.inference.chat import StreamDecoder
 from agon_verl.inference.moa import NO_ATTEMPT, refine_messages
 from agon_verl.inference.players import InferenceError, Players, Sampling, default_mode, find_players, read_mode
 from agon_verl.pair.base import hash_of_base
-from agon_verl.rollout.tags import TagKeeper
 from tests.stack.test_export import base, make_checkpoint  # noqa: F401  base is a fixture
 from tests.tiny import make_model
 

@@ -1,4 +1,4 @@
-"""Decodes completions so that reasoning tags survive, special tokens or not. Imports no verl and no vLLM."""
+"""Decodes completions so that reasoning tags survive, special tokens or not."""
 
 from collections.abc import Sequence
 from typing import Any
