@@ -1,4 +1,4 @@
-"""Errors for the user: one sentence with the cause, the value and the fix. Commands print it without a traceback."""
+"""Errors for the user: one sentence with the cause, the value and the fix. Commands print them without a traceback."""
 
 
 class AgonError(Exception):

@@ -1,4 +1,4 @@
-"""Writing files so that a reader, or a process that is killed, never meets half of one."""
+"""Writing files so that no reader sees an incomplete one, even if the writer is killed."""
 
 import os
 from pathlib import Path

@@ -1,8 +1,8 @@
 r"""Boxes: `\boxed{…}` and `\fbox{…}`, the marks that mathematical text puts around a final answer.
 
-Braces nest, so a box is found by counting them. An escaped brace (`\{`) is a printed character and does not count; a
-line break (`\\`) escapes nothing after it. One pass over the text, from the first box on, finds every box: a model
-stuck in a loop writes thousands of boxes that never close, and scanning ahead from each of them would take minutes.
+Braces nest, so they are counted. An escaped brace (`\{`) is a printed character and does not count; a line break
+(`\\`) does not escape what follows it. All boxes are read in one pass over the text: a model stuck in a loop writes
+thousands of boxes that never close, and scanning ahead from each of them would take minutes.
 """
 
 import re
@@ -15,7 +15,7 @@ _TOKEN = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class Box:
-    """`text[start:end]` is the whole box, command and braces included; `content` is what stands between the braces."""
+    """`text[start:end]` is the box with its command and braces; `content` is the text between the braces."""
 
     start: int
     end: int
@@ -23,10 +23,10 @@ class Box:
 
 
 def boxes(text: str) -> list[Box]:
-    """Every balanced box, by where it starts: an inner box comes after its outer one; one left open is not listed."""
-    found: list[Box] = []
+    """Every balanced box, ordered by start: an inner box comes after its outer one. Open ones do not count."""
+    closed: list[Box] = []
     unclosed: list[tuple[int, int] | None] = []  # (start of the box, start of its content); None for a plain brace
-    first = min((place for place in map(text.find, (r"\boxed", r"\fbox")) if place >= 0), default=len(text))
+    first = min((start for start in map(text.find, (r"\boxed", r"\fbox")) if start >= 0), default=len(text))
     for token in _TOKEN.finditer(text, first):
         if token["box"]:
             unclosed.append((token.start(), token.end()))
@@ -34,5 +34,5 @@ def boxes(text: str) -> list[Box]:
             unclosed.append(None)
         elif token["close"] and unclosed and (box := unclosed.pop()):
             start, content = box
-            found.append(Box(start, token.end(), text[content : token.start()]))
-    return sorted(found, key=lambda box: box.start)
+            closed.append(Box(start, token.end(), text[content : token.start()]))
+    return sorted(closed, key=lambda box: box.start)

@@ -1,7 +1,7 @@
 """Fenced blocks: the ``` … ``` in which a completion puts a program.
 
-An opening fence may stand anywhere in a line (`<answer>```python` is common); the closing one starts its own line. A
-line such as ```python inside an open block is part of that block. Only backticks fence.
+An opening fence may be anywhere in a line (`<answer>```python` is common); the closing one starts its own line. A line
+such as ```python inside an open block is part of that block. Only backticks count as fences.
 """
 
 import re
@@ -14,9 +14,9 @@ _FENCE = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class Fence:
-    """`text[start:end]` is the whole block, fences included; `closed` is false where the text ends inside it.
+    """`text[start:end]` is the block with its fences; `closed` is false if the text ends inside it.
 
-    `tag` is what follows the opening fence on its line: the language, if the writer names one.
+    `tag` is what follows the opening fence on its line: usually the language.
     """
 
     start: int

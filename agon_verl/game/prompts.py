@@ -1,6 +1,6 @@
 """The challenger's prompt: the problem, then the opponent's attempt with its final answer withheld.
 
-The text is the same under every reward stack, so that runs which compare stacks differ in the reward alone.
+The text is the same for every reward stack, so that runs which compare stacks differ only in the reward.
 """
 
 from collections.abc import Mapping, Sequence
@@ -22,20 +22,20 @@ NO_SUMMARY = "(The opponent wrote no solution.)"
 
 
 def challenge_messages(messages: Sequence[Mapping[str, Any]], summary: str | None) -> list[dict[str, Any]]:
-    """The drafter's messages with the opponent's attempt worked into the last user turn.
+    """The drafter's messages with the opponent's attempt added to the last user turn.
 
     Everything before that turn (a system prompt, examples) is kept. `summary` is what the opponent wrote after its
-    reasoning, answer withheld; `None` or blank tells the challenger that there is no solution to read.
+    reasoning, with the answer withheld; if it is `None` or blank, the challenger reads that there is no solution.
     """
     if not messages or messages[-1]["role"] != "user":
-        raise ValueError("the last message of a prompt must come from the user, for it states the problem")
+        raise ValueError("the last message of a prompt must be the user's, because it states the problem")
     problem = messages[-1]["content"]
     if not isinstance(problem, str):
         raise ValueError(
             f"only text prompts can be challenged, but the problem's content is a {type(problem).__name__}"
         )
     attempt = summary.strip() if summary and summary.strip() else NO_SUMMARY
-    attempt = attempt.replace("</attempt>", "</ attempt>")  # an opponent cannot speak from outside its block
+    attempt = attempt.replace("</attempt>", "</ attempt>")  # an opponent cannot write outside its block
     # Not str.format: problems and attempts are full of braces.
     head, tail = CHALLENGE.split("{attempt}")
     content = head.replace("{problem}", problem) + attempt + tail

@@ -9,8 +9,8 @@ With c correctness, phi format, lambda = `format_weight`, gamma = `tiebreak_weig
     any + gamma c(b) c(a) 1[|b| < |a|]                                    the optional length tiebreak
 
 Departures from the paper: its margin leaves the format term out (R = 3 c(b) - c(a)); ours keeps it, so that stacks
-differ in the competitive term alone. A verifier may give partial credit, c in [0, 1]; the formulas stand as they are.
-|y| counts the tokens of the whole completion.
+differ in the competitive term only. A verifier may give partial credit, c in [0, 1]; the formulas are the same.
+|y| counts the tokens of the completion, reasoning included.
 """
 
 from dataclasses import dataclass
@@ -23,7 +23,7 @@ STACKS: tuple[str, ...] = get_args(Stack)
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What the verifier says of one completion: c, phi and |y|."""
+    """The verdict on one completion: c, phi and |y|."""
 
     correct: float
     format: float
@@ -43,7 +43,7 @@ def standalone_reward(o: Outcome, format_weight: float = 0.5) -> float:
 def challenge_reward(
     stack: str, challenge: Outcome, draft: Outcome, *, format_weight: float = 0.5, tiebreak_weight: float = 0.0
 ) -> float:
-    """R(b) of `challenge` paired with `draft`. The tiebreak needs fewer tokens than the draft's, not as many."""
+    """R(b) of `challenge` paired with `draft`. The tiebreak needs strictly fewer tokens than the draft has."""
     b, a = challenge.correct, draft.correct
     if stack == "coop":
         game = 2.0 * b

@@ -1,6 +1,6 @@
-"""Who plays (line 2 of Algorithm 1): on even steps A drafts and B challenges, on odd steps the reverse.
+"""Who drafts and who challenges (line 2 of Algorithm 1): A drafts on even steps and B on odd ones.
 
-The roles are a function of the step alone, so a resumed run needs no saved state to continue the rotation. With one
+The roles depend only on the step, so a resumed run needs no saved state to continue the rotation. With one
 player, as in plain GRPO and in self-refinement, A is both.
 """
 

@@ -1,27 +1,26 @@
-r"""One completion, read: the private reasoning, the solution summary after it, the final answer, and the format term.
+r"""The parts of a completion: the private reasoning, the solution summary after it, the final answer, the format term.
 
-Where the reasoning ends. At the **last** closing tag. A model that closes its reasoning, thinks on and closes it
-again shows the opponent only what follows the second tag, and no answer from before it is graded. If a block opens
-again after that and is cut off, the summary is what stands between. A completion cut off inside its reasoning has no
-summary.
+The reasoning ends at the **last** closing tag. If a model closes its reasoning, continues to think and closes it again,
+the opponent sees only what follows the second tag, and no answer from before it is graded. If a block opens again after
+that and is cut off, the summary is the text in between. A completion cut off inside its reasoning has no summary.
 
 The chat template may have opened the block inside the prompt, where nothing that reads the completion can see it. So
 a closing tag never needs an opening one; `opened` only decides what a completion *without* a closing tag is:
-reasoning cut off (true), or a model that wrote no reasoning, whose whole text is its summary (false, and no opening
-tag either).
+reasoning that was cut off (true), or the summary of a model that wrote no reasoning (false, and no opening tag
+either).
 
-The final answer is the last `<answer>` block of the summary or, where that holds a box, the content of its last box.
+The final answer is the last `<answer>` block of the summary or, if that contains a box, the content of its last box.
 Without any `<answer>` it is the last balanced box. An `<answer>` that never closes was cut off: no answer, even if a
-box precedes it. A blank answer is none.
+box precedes it. A blank answer counts as none.
 
 phi(y), which the paper calls well-formed `<think>`/`<answer>` structure, is 1 exactly when, white space at both ends
 aside, the completion is: an opening tag or none, reasoning (possibly empty) without either tag, one closing tag, any
-text without either tag, and one `<answer>` block with something in it, which is the only one after the reasoning and
-ends the completion. The reasoning may speak of `<answer>`: it is private.
+text without either tag, and one `<answer>` block that is not blank, is the only one after the reasoning and ends the
+completion. The reasoning may mention `<answer>`: it is private.
 
-Departures from the paper: it parses the answer from the `<answer>` block alone; the box is our fall-back, so that a
-base model which has not learned the tags yet can already be right (its phi stays 0). It leaves phi to "standard" and
-says nothing of repeated tags; the rules above are ours.
+Departures from the paper: it parses the answer from the `<answer>` block only; the box is our fall-back, so that a base
+model which has not learned the tags yet can already be right (its phi stays 0). It calls phi "standard" and does not
+mention repeated tags; the rules above are ours.
 """
 
 from dataclasses import dataclass
@@ -30,13 +29,13 @@ from agon_verl.game.boxes import boxes
 from agon_verl.game.fences import Fence, fences
 
 REASONING_TAGS = ("<think>", "</think>")
-OPENED = "reasoning_opened"  # key under which a rollout tells a verifier that the prompt opened the block
+OPENED = "reasoning_opened"  # key of extra_info: the prompt opened the reasoning block
 _ANSWER, _END_ANSWER = "<answer>", "</answer>"
 
 
 @dataclass(frozen=True, slots=True)
 class Transcript:
-    """`None` is "not there"; only an empty reasoning block is blank. `summary` still holds the final answer."""
+    """`None` means absent; only an empty reasoning block is blank. `summary` still contains the final answer."""
 
     reasoning: str | None
     summary: str | None
@@ -45,7 +44,7 @@ class Transcript:
 
 
 def read(completion: str, *, opened: bool = False, tags: tuple[str, str] = REASONING_TAGS) -> Transcript:
-    """Take a decoded completion apart by the rules at the top of this file."""
+    """Split a decoded completion by the rules at the top of this file."""
     opening, closing = tags
     text = completion.strip()
     if not text:
@@ -69,7 +68,7 @@ def read(completion: str, *, opened: bool = False, tags: tuple[str, str] = REASO
 
 
 def final_block(summary: str | None) -> Fence | None:
-    """The last fenced block of a summary; `None` without one, or where the text was cut off inside it."""
+    """The last fenced block of a summary; `None` without one, or if the text was cut off inside it."""
     blocks = fences(summary or "")
     return blocks[-1] if blocks and blocks[-1].closed and blocks[-1].body.strip() else None
 

@@ -1,23 +1,23 @@
-"""A pair's checkpoint on disk: how it is committed, found again, checked and pruned.
+"""A pair's checkpoint on disk: writing, finding, checking and pruning it.
 
     <trainer.default_local_dir>/
       latest_checkpointed_iteration.txt   the newest step; verl's name for it
       global_step_<n>/
         pair.json                         the manifest: base, LoRA, game, prompts, versions, metrics
         actor/A, actor/B                  two ordinary PEFT folders
-        actor/training_state.pt           moments and schedules of both, whole tensors by parameter name
+        actor/training_state.pt           optimizer moments and schedules of both, full tensors by parameter name
         actor/rng_<rank>.pt               random state of each training process
         data.pt                           position of the data loader
-        trainer.pt                        random state of the trainer, and what it carries from step to step
+        trainer.pt                        random state of the trainer, and its state between steps
 
-A folder called `global_step_<n>` is complete: it is written under another name, flushed to the disk, and renamed. The
-pointer moves after that, older checkpoints go last. Whatever moment a run is killed at, the pointer names a complete
-checkpoint, and what else is left over carries a name of its own, which the next save sweeps away. (One exception: a run
-that went back to an older step and saves one a second time. Killed between two renames it leaves the pointer without
-its folder; the newest complete one is used then.)
+A folder called `global_step_<n>` is complete: it is written under another name, flushed to the disk, and renamed. After
+that the pointer is moved, and older checkpoints are removed last. Whenever a run is killed, the pointer names a
+complete checkpoint; leftovers have other names, and the next save removes them. (One exception: a run that went back to
+an older step and saves a step for the second time. If it is killed between two renames, the folder that the pointer
+names is missing; then the newest complete one is used.)
 
-Moments are whole tensors, so a checkpoint loads with any number of ranks. The frozen base is not copied: the manifest
-holds its path and a hash of its weights.
+Moments are full tensors, so a checkpoint loads with any number of ranks. The frozen base is not copied: the manifest
+has its path and a hash of its weights.
 """
 
 import dataclasses
@@ -51,13 +51,13 @@ _LEFTOVER = re.compile(r"\.(saving|replaced|pruned)_\d+$")
 
 
 def prompts() -> dict[str, str]:
-    """The game's texts as of now. They are there to be edited, so a checkpoint keeps the ones it was trained with."""
+    """The game's current texts. They may be edited, so a checkpoint records the ones that it was trained with."""
     return {"challenge": CHALLENGE, "no_summary": NO_SUMMARY, "withheld": WITHHELD}
 
 
 @dataclass(frozen=True)
 class Manifest:
-    """What a checkpoint belongs to, and what it was worth."""
+    """What a checkpoint was trained from and with, and its metrics."""
 
     step: int
     base: str
@@ -72,7 +72,7 @@ class Manifest:
     format: int = FORMAT
 
     def write(self, folder: Path) -> None:
-        """In one rename: a manifest may be written again when a validation has added to its metrics."""
+        """Atomic, because a validation may add metrics to a manifest that exists."""
         write_atomically(folder / MANIFEST, json.dumps(asdict(self), indent=1, default=str) + "\n")
 
     @classmethod
@@ -80,39 +80,41 @@ class Manifest:
         try:
             values = json.loads((folder / MANIFEST).read_text())
         except FileNotFoundError:
-            raise CheckpointError(f"{folder} is no checkpoint of a pair: it has no {MANIFEST}") from None
+            raise CheckpointError(f"{folder} is not a checkpoint of a pair: it has no {MANIFEST}") from None
         except ValueError as error:
-            raise CheckpointError(f"{folder / MANIFEST} cannot be read: take another checkpoint ({error})") from None
+            raise CheckpointError(f"{folder / MANIFEST} cannot be read: use another checkpoint ({error})") from None
         if values.get("format") != FORMAT:
             raise CheckpointError(
                 f"{folder} has format {values.get('format')}, this version reads {FORMAT}: use the version that wrote "
                 f"it (agon-verl {values.get('versions', {}).get('agon-verl')})"
             )
         names = [each.name for each in dataclasses.fields(cls)]
-        values.setdefault("verifier", {})  # the first checkpoints did not say
+        values.setdefault("verifier", {})  # the first checkpoints had none
         if missing := [name for name in names if name not in values]:
-            raise CheckpointError(f"{folder} is no checkpoint of a pair: its {MANIFEST} has no {', '.join(missing)}")
+            raise CheckpointError(f"{folder} is not a checkpoint of a pair: its {MANIFEST} has no {', '.join(missing)}")
         return cls(**{name: values[name] for name in names})
 
     def differences(self, base: str, base_hash: str, lora: Mapping[str, Any]) -> list[str]:
-        """What makes this checkpoint unfit for a run: another base, rank, or target modules."""
-        found = []
+        """What makes this checkpoint unfit for a run: a different base, rank, or target modules."""
+        differences = []
         if self.base_hash != base_hash:
-            found.append(f"its base is {self.base} ({self.base_hash[:12]}), the run's is {base} ({base_hash[:12]})")
+            differences.append(
+                f"its base is {self.base} ({self.base_hash[:12]}), the run's is {base} ({base_hash[:12]})"
+            )
         for name in sorted({*self.lora, *lora}):
             if self.lora.get(name) != lora.get(name):
-                found.append(f"its {name} is {self.lora.get(name)}, the run's is {lora.get(name)}")
-        return found
+                differences.append(f"its {name} is {self.lora.get(name)}, the run's is {lora.get(name)}")
+        return differences
 
 
 def lora_settings(config: DictConfig) -> dict[str, Any]:
-    """What decides an adapter's shape, as a run's config has it."""
+    """The settings of a run's config that determine an adapter's shape."""
     model: dict[str, Any] = OmegaConf.to_container(config.actor_rollout_ref.model, resolve=True)  # type: ignore[assignment]
     return {name: model.get(name) for name in LORA}
 
 
 def generation_settings(config: DictConfig) -> dict[str, Any]:
-    """How a validation's completions come about: what someone needs to get its figures again."""
+    """How validation samples completions: what is needed to reproduce its figures."""
     sampling, data = config.actor_rollout_ref.rollout.val_kwargs, config.data
     return {
         **{name: sampling[name] for name in ("temperature", "top_p", "top_k", "do_sample", "n")},
@@ -123,18 +125,20 @@ def generation_settings(config: DictConfig) -> dict[str, Any]:
 
 
 def check_fit(folder: Path, config: DictConfig, base_hash: str) -> None:
-    """Refuse a checkpoint of another base, rank or target modules, naming the difference."""
-    wrong = Manifest.read(folder).differences(config.actor_rollout_ref.model.path, base_hash, lora_settings(config))
-    if wrong:
+    """Refuse a checkpoint with a different base, rank or target modules; the error names the difference."""
+    differences = Manifest.read(folder).differences(
+        config.actor_rollout_ref.model.path, base_hash, lora_settings(config)
+    )
+    if differences:
         raise CheckpointError(
-            f"{folder} belongs to another pair: {'; '.join(wrong)}. Use its setting, another "
+            f"{folder} belongs to another pair: {'; '.join(differences)}. Use its setting, another "
             "trainer.default_local_dir, or trainer.resume_mode=disable"
         )
 
 
 @contextmanager
 def committing(root: Path, step: int) -> Iterator[Path]:
-    """A folder to write into: the checkpoint of `step` if the body succeeds, gone without a trace if not."""
+    """A folder to write into: it becomes the checkpoint of `step` if the body succeeds, and is removed if not."""
     root.mkdir(parents=True, exist_ok=True)
     sweep(root)
     scratch, final = root / f".saving_{step}", root / f"global_step_{step}"
@@ -157,31 +161,31 @@ def point_to(root: Path, step: int) -> None:
 
 
 def prune(root: Path, newest: int, keep: int | None) -> None:
-    """Drop all but the `keep` last checkpoints up to step `newest`; later ones belong to another run's line."""
+    """Remove all but the last `keep` checkpoints up to step `newest`; later ones are of a run that went back."""
     if keep is not None and keep > 0:
         steps = [step for step in complete(root) if step <= newest]
         for step in steps[:-keep]:
-            (root / f"global_step_{step}").rename(root / f".pruned_{step}")  # never half a checkpoint under its name
+            (root / f"global_step_{step}").rename(root / f".pruned_{step}")  # its name is never on half a checkpoint
     sweep(root)
 
 
 def sweep(root: Path) -> None:
-    """Remove what interrupted saves left behind. The run must hold the folder's lock."""
+    """Remove what interrupted saves left behind. The caller must have locked the folder."""
     for entry in root.iterdir():
         if _LEFTOVER.match(entry.name):
-            shutil.rmtree(entry, ignore_errors=True)  # a network's file system may hold on to some for a while
+            shutil.rmtree(entry, ignore_errors=True)  # network file systems may keep some open for a while
 
 
 def complete(root: Path) -> list[int]:
     """The steps that have a checkpoint, in order."""
     if not root.is_dir():
         return []
-    found = ((_NAME.match(entry.name), entry) for entry in root.iterdir())
-    return sorted(int(match[1]) for match, entry in found if match and (entry / MANIFEST).is_file())
+    entries = ((_NAME.match(entry.name), entry) for entry in root.iterdir())
+    return sorted(int(match[1]) for match, entry in entries if match and (entry / MANIFEST).is_file())
 
 
 def foreign(root: Path) -> list[str]:
-    """Checkpoints in `root` that are no pair's: a save of the same step would replace them."""
+    """Checkpoints in `root` that are not of a pair: a save of the same step would replace them."""
     if not root.is_dir():
         return []
     return sorted(e.name for e in root.iterdir() if _NAME.match(e.name) and not (e / MANIFEST).is_file())
@@ -202,17 +206,17 @@ def latest(root: Path) -> Path | None:
 def find_checkpoint(path: Path) -> Path:
     """The checkpoint at `path`, or the newest one if `path` is a run's folder."""
     if not path.is_dir():
-        raise CheckpointError(f"{path} is not a folder: give a folder global_step_<n>, or a run's checkpoint folder")
+        raise CheckpointError(f"{path} is not a folder: use a folder global_step_<n>, or a run's checkpoint folder")
     if (path / MANIFEST).is_file() or path.name.startswith("global_step_"):
         return path
     newest = latest(path)
     if newest is None:
-        raise CheckpointError(f"{path} has no checkpoint of a pair: give a folder global_step_<n>")
+        raise CheckpointError(f"{path} has no checkpoint of a pair: use a folder global_step_<n>")
     return newest
 
 
 def to_resume(mode: str, root: str, path: str | None) -> Path | None:
-    """The checkpoint that verl's `trainer.resume_mode` and `trainer.resume_from_path` ask for."""
+    """The checkpoint that verl's `trainer.resume_mode` and `trainer.resume_from_path` select."""
     if mode == "disable":
         return None
     if mode == "auto":
@@ -221,15 +225,15 @@ def to_resume(mode: str, root: str, path: str | None) -> Path | None:
         raise CheckpointError(f"trainer.resume_mode={mode} is unknown: use disable, auto or resume_path")
     folder = Path(path or "").absolute()
     if not path or not _NAME.match(folder.name) or not folder.is_dir():
-        raise CheckpointError(f"trainer.resume_from_path={path} is not a checkpoint: give a folder global_step_<n>")
+        raise CheckpointError(f"trainer.resume_from_path={path} is not a checkpoint: use a folder global_step_<n>")
     return folder
 
 
 def versions() -> dict[str, str]:
-    found = {}
+    installed = {}
     for package in PACKAGES:
         try:
-            found[package] = importlib.metadata.version(package)
+            installed[package] = importlib.metadata.version(package)
         except importlib.metadata.PackageNotFoundError:
             continue
-    return found
+    return installed

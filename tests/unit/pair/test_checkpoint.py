@@ -153,5 +153,5 @@ def test_a_manifest_of_another_format_is_refused(tmp_path: Path) -> None:
     (tmp_path / checkpoint.MANIFEST).write_text(json.dumps({**values, "format": 99}))
     with pytest.raises(CheckpointError, match="format 99"):
         Manifest.read(tmp_path)
-    with pytest.raises(CheckpointError, match="no checkpoint of a pair"):
+    with pytest.raises(CheckpointError, match="not a checkpoint of a pair"):
         Manifest.read(tmp_path / "nowhere")
