@@ -7,7 +7,7 @@ from pathlib import Path
 
 from agon_verl.files import write_atomically
 from agon_verl.program import program_name
-from agon_verl.report.read import ReportError, find
+from agon_verl.report.runs import ReportError, read_methods
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -27,11 +27,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def write_report(folders: Sequence[Path], out: Path, title: str | None = None, pairs: int = 2) -> Path:
-    methods, notes = find(folders)
+    methods, notes = read_methods(folders)
     try:
-        from agon_verl.report import page, results, training
+        from agon_verl.report import evaluations, page, training
     except ModuleNotFoundError as error:
-        raise ReportError(f"{error.name} is needed: pip install 'agon-verl[report]'") from None
+        package = str(error.name).partition(".")[0]
+        raise ReportError(f"{package} is needed: pip install 'agon-verl[report]'") from None
     from agon_verl.report.pairs import read_pairs
 
     views = {
@@ -39,10 +40,10 @@ def write_report(folders: Sequence[Path], out: Path, title: str | None = None, p
         for m in methods
         if any(run.pairs for run in m.runs)
     }
-    evaluated = results.evaluated(methods)
+    evaluated = evaluations.evaluated(methods)
     sections = [
-        results.results(methods, evaluated),
-        results.lengths(methods, evaluated),
+        evaluations.results(methods, evaluated),
+        evaluations.lengths(methods, evaluated),
         training.accuracy(methods),
         training.exchange(methods),
         training.health(methods),
@@ -52,7 +53,7 @@ def write_report(folders: Sequence[Path], out: Path, title: str | None = None, p
     ]
     title = title or f"Agon: {', '.join(folder.resolve().name for folder in folders)}"
     out.mkdir(parents=True, exist_ok=True)
-    write_atomically(out / "report.html", page.html(title, [*results.facts(methods), *notes], sections))
+    write_atomically(out / "report.html", page.html(title, [*evaluations.facts(methods), *notes], sections))
     return out / "report.html"
 
 

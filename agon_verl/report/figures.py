@@ -8,6 +8,7 @@ from math import ceil
 from matplotlib.axes import Axes
 from matplotlib.ticker import EngFormatter, MaxNLocator, PercentFormatter
 
+from agon_verl.evaluate.summary import Summary
 from agon_verl.health.rules import RULES
 from agon_verl.pair.run_folder import Curve, mean_of
 from agon_verl.report.picture import BLUE, GREEN, ORANGE, PINK, RED, SKY, TEXT, Picture, Style, picture, printable
@@ -96,16 +97,13 @@ def trailing_mean(values: Sequence[float]) -> list[float]:
 
 @dataclass(frozen=True)
 class Point:
-    """`x` tokens and `y` pass@1 with its interval. `filled`: a second stage read the first; hollow: one completion."""
+    """One way of answering. `filled`: a second stage read the first; hollow: one completion."""
 
     label: str
     style: Style
     filled: bool
-    x: float
-    y: float
-    low: float
-    high: float
-    seeds: Sequence[float]
+    tokens: float
+    summary: Summary
 
 
 def against_tokens(key: str, title: str, points: Sequence[Point], unit: str) -> Picture | None:
@@ -116,14 +114,15 @@ def against_tokens(key: str, title: str, points: Sequence[Point], unit: str) -> 
     def draw(ax: Axes) -> None:
         labelled: set[str] = set()  # a label is drawn once, with the filled point if there is one
         for p in sorted(points, key=lambda p: (labels.index(p.label), not p.filled)):
-            bars = ([max(0.0, p.y - p.low)], [max(0.0, p.high - p.y)])
-            marker = ax.errorbar([p.x], [p.y], bars, fmt=p.style.marker, color=p.style.colour, elinewidth=1)
+            share, interval, seeds = p.summary.spread.mean, p.summary.interval, p.summary.shares
+            bars = ([max(0.0, share - interval.low)], [max(0.0, interval.high - share)])
+            marker = ax.errorbar([p.tokens], [share], bars, fmt=p.style.marker, color=p.style.colour, elinewidth=1)
             marker[0].set_markerfacecolor(p.style.colour if p.filled else "none")
             if p.label not in labelled:
                 marker.set_label(printable(p.label))
             labelled.add(p.label)
-            if len(p.seeds) > 1:
-                ax.plot([p.x] * len(p.seeds), p.seeds, "_", color=p.style.colour, markersize=8)
+            if len(seeds) > 1:
+                ax.plot([p.tokens] * len(seeds), seeds, "_", color=p.style.colour, markersize=8)
         ax.margins(x=0.12, y=0.08)
         low, high = ax.get_ylim()
         ax.set_ylim(max(0.0, low), min(1.02, high))

@@ -13,7 +13,7 @@ from agon_verl.report import figures
 from agon_verl.report.figures import STAGES, Line
 from agon_verl.report.pairs import PairView
 from agon_verl.report.picture import BLUE, GREEN, ORANGE, RED, Picture, Style, method_styles
-from agon_verl.report.read import Method
+from agon_verl.report.runs import Method
 from agon_verl.report.section import Section, SectionTable, signed
 
 _VALIDATION_STYLES = {

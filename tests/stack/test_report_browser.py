@@ -1,4 +1,4 @@
-"""A report in a real browser: Chromium without a window, spoken to over a pipe. Skipped where there is none."""
+"""A report in a real browser: headless Chromium, controlled through a pipe. Skipped if it is not installed."""
 
 import json
 import os
@@ -15,13 +15,13 @@ from agon_verl.report.__main__ import main
 from tests.unit.report.example_runs import pair, write_matrix, write_pairs
 
 NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome")
-CHROMIUM = os.environ.get("CHROMIUM") or next((found for name in NAMES if (found := shutil.which(name))), None)
+CHROMIUM = os.environ.get("CHROMIUM") or next(filter(None, map(shutil.which, NAMES)), None)
 
-pytestmark = pytest.mark.skipif(not CHROMIUM, reason="no Chromium on this machine (set CHROMIUM to its path)")
+pytestmark = pytest.mark.skipif(not CHROMIUM, reason="Chromium is not installed (set CHROMIUM to its path)")
 
 
 class Browser:
-    """One page. `events` holds what it told unasked."""
+    """One page. `events` has the messages that are not replies."""
 
     def __init__(self, profile: Path) -> None:
         to_browser, self._out = os.pipe()
@@ -35,7 +35,7 @@ class Browser:
         )
         os.close(to_browser)
         os.close(from_browser)
-        self._heard = b""
+        self._received = b""
         self._number, self._session, self.events = 0, "", []  # type: ignore[var-annotated]
         target = self.call("Target.createTarget", url="about:blank")["targetId"]
         self._session = self.call("Target.attachToTarget", targetId=target, flatten=True)["sessionId"]
@@ -44,13 +44,13 @@ class Browser:
 
     def call(self, method: str, **params: Any) -> dict[str, Any]:
         self._number += 1
-        asked = {"id": self._number, "method": method, "params": params}
-        asked |= {"sessionId": self._session} if self._session else {}
-        os.write(self._out, json.dumps(asked).encode() + b"\0")
-        while (told := self._next()).get("id") != self._number:
-            self.events.append(told)
-        assert "error" not in told, told
-        return dict(told["result"])
+        request = {"id": self._number, "method": method, "params": params}
+        request |= {"sessionId": self._session} if self._session else {}
+        os.write(self._out, json.dumps(request).encode() + b"\0")
+        while (reply := self._next()).get("id") != self._number:
+            self.events.append(reply)
+        assert "error" not in reply, reply
+        return dict(reply["result"])
 
     def open(self, path: Path, width: int, dark: bool = False) -> None:
         self.call(
@@ -73,13 +73,13 @@ class Browser:
         os.close(self._in)
 
     def _next(self) -> dict[str, Any]:
-        while b"\0" not in self._heard:
+        while b"\0" not in self._received:
             assert select.select([self._in], [], [], 60)[0], "the browser does not answer"
             piece = os.read(self._in, 1 << 16)
-            assert piece, "the browser is gone"
-            self._heard += piece
-        told, _, self._heard = self._heard.partition(b"\0")
-        return dict(json.loads(told))
+            assert piece, "the browser has ended"
+            self._received += piece
+        message, _, self._received = self._received.partition(b"\0")
+        return dict(json.loads(message))
 
 
 @pytest.fixture(scope="module")
@@ -94,9 +94,9 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
-    found = Browser(tmp_path_factory.mktemp("profile"))
-    yield found
-    found.close()
+    browser = Browser(tmp_path_factory.mktemp("profile"))
+    yield browser
+    browser.close()
 
 
 @pytest.mark.parametrize("width", [1280, 390, 320])
@@ -107,8 +107,8 @@ def test_it_opens_without_errors_requests_or_overflow(browser: Browser, page: Pa
     assert browser.value("document.scrollingElement.scrollWidth") <= width
     methods = [event["method"] for event in browser.events]
     assert not {"Runtime.exceptionThrown", "Runtime.consoleAPICalled", "Log.entryAdded"} & set(methods)
-    asked = [e["params"]["request"]["url"] for e in browser.events if e["method"] == "Network.requestWillBeSent"]
-    assert {url for url in asked if not url.startswith("data:")} == {page.as_uri()}
+    requested = [e["params"]["request"]["url"] for e in browser.events if e["method"] == "Network.requestWillBeSent"]
+    assert {url for url in requested if not url.startswith("data:")} == {page.as_uri()}
 
 
 def test_the_filter(browser: Browser, page: Path) -> None:

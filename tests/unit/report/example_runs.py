@@ -129,7 +129,7 @@ def results(skills: dict[str, float], rng: random.Random, n: int = 200) -> dict[
     outcomes = {m: {f"p{i}": [int(rng.random() < skill)] for i in range(n)} for m, skill in skills.items()}
     right = {m: [row[0] for row in rows.values()] for m, rows in outcomes.items()}
     both = {"A_to_B", "B_to_A"} <= set(skills)
-    found = {
+    data = {
         "problems": n,
         "modes": {m: mode(r, rng.gauss(260, 25), "_to_" in m or m == "moa") for m, r in right.items()},
         "tests": [],
@@ -142,7 +142,7 @@ def results(skills: dict[str, float], rng: random.Random, n: int = 200) -> dict[
         "settings": {"sampling": {"temperature": 0.6, "top_p": 0.95, "top_k": -1, "max_tokens": 512}, "seed": 0},
         "versions": {},
         "direction": {"chosen": "A_to_B" if both else None, "why": "by the run's own validation"},
-        "sets": {SOURCE: found},
+        "sets": {SOURCE: data},
         "development": None,
         "ledger": {"generations": n, "generated": n, "prefilled": n},
         "left_out": 0,

@@ -8,16 +8,19 @@ import sys
 from collections import Counter
 from html.parser import HTMLParser
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from agon_verl.evaluate.results import Results
-from agon_verl.pair.run_folder import read_metrics
-from agon_verl.report import pairs, picture, table
+from agon_verl.evaluate.summary import CASCADE, EITHER, POST_HOC
+from agon_verl.pair.run_folder import Metrics
+from agon_verl.report import pairs, picture
 from agon_verl.report.__main__ import main
+from agon_verl.report.evaluations import Entry, evaluated, main_entries
 from agon_verl.report.page import visible
 from agon_verl.report.pairs import Span, mark_hidden, read_pairs
-from agon_verl.report.read import Method, ReportError, Run, find
+from agon_verl.report.runs import Method, ReportError, Run, read_methods
 from tests.unit.report.example_runs import SOURCE, pair, results, write, write_matrix, write_pairs, write_run
 
 SMALL = {"steps": 12, "n": 20}
@@ -66,58 +69,54 @@ def matrix_html(matrix: Path) -> str:
     return report(matrix, out=matrix.parent / "report")
 
 
-def method(name: str, *given: dict) -> Method:  # type: ignore[type-arg]
-    evaluations = enumerate(map(Results.from_json, given))
-    runs = [Run(f"{name}/seed_{i}", i, read_metrics(Path("no")), (), r, "evaluated") for i, r in evaluations]
-    return Method(name, tuple(runs))
+def entries(**evaluations: list[dict[str, Any]]) -> dict[tuple[str, str], Entry]:
+    """The entries of made-up methods by method and way; each method has one results.json per seed."""
+    methods = []
+    for name, each in evaluations.items():
+        results = enumerate(map(Results.from_json, each))
+        runs = [Run(f"{name}/seed_{i}", i, Metrics({}), (), r, "evaluated") for i, r in results]
+        methods.append(Method(name, tuple(runs)))
+    return {(entry.method, entry.way): entry for entry in evaluated(methods)[SOURCE]}
 
 
-def outcomes(a_to_b: list[int], b_to_a: list[int], chosen: str = "A_to_B") -> dict:  # type: ignore[type-arg]
-    told = results({"A_to_B": 0.5, "B_to_A": 0.5}, random.Random(0), n=len(a_to_b))
+def cascades(a_to_b: list[int], b_to_a: list[int]) -> dict[str, Any]:
+    """results.json of both directions with these outcomes; A_to_B was chosen beforehand."""
+    data = results({"A_to_B": 0.5, "B_to_A": 0.5}, random.Random(0), n=len(a_to_b))
     for mode, row in (("A_to_B", a_to_b), ("B_to_A", b_to_a)):
-        told["sets"][SOURCE]["outcomes"][mode] = {f"p{i}": [right] for i, right in enumerate(row)}
-    told["sets"][SOURCE]["post_hoc"] = "A_to_B" if sum(a_to_b) >= sum(b_to_a) else "B_to_A"
-    told["direction"]["chosen"] = chosen
-    return told
+        data["sets"][SOURCE]["outcomes"][mode] = {f"p{i}": [right] for i, right in enumerate(row)}
+    data["sets"][SOURCE]["post_hoc"] = "A_to_B" if sum(a_to_b) >= sum(b_to_a) else "B_to_A"
+    return data
 
 
 # The numbers
 
 
 def test_mean_spread_and_interval_over_seeds() -> None:
-    found = table.answers(method("adv", outcomes([1, 1, 0, 0], [1, 1, 1, 1]), outcomes([1, 1, 1, 1], [0] * 4)), SOURCE)
-    cascade, post_hoc = found[table.CASCADE], found[table.POST_HOC]
-    assert (cascade.spread.runs, cascade.spread.mean, cascade.seeds) == (2, 0.75, [0.5, 1.0])
+    by_way = entries(adv=[cascades([1, 1, 0, 0], [1, 1, 1, 1]), cascades([1, 1, 1, 1], [0] * 4)])
+    cascade, post_hoc = by_way["adv", CASCADE].summary, by_way["adv", POST_HOC]
+    assert (cascade.spread.runs, cascade.spread.mean, cascade.shares) == (2, 0.75, [0.5, 1.0])
     assert cascade.spread.deviation == pytest.approx(0.5 / 2**0.5)
-    assert cascade.rows == {"p0": [1, 1], "p1": [1, 1], "p2": [0, 1], "p3": [0, 1]}
+    assert cascade.outcomes == {"p0": [1, 1], "p1": [1, 1], "p2": [0, 1], "p3": [0, 1]}
     assert cascade.interval.low < 0.75 < cascade.interval.high and "4 problems" in cascade.interval.method
-    assert post_hoc.spread.mean == 1.0  # B to A for the first, A to B for the second
+    assert post_hoc.summary.spread.mean == 1.0  # B to A in the first run, A to B in the second
     assert post_hoc.label.replace("\u00a0", " ") == "cascade, post hoc: A → B ×1, B → A ×1"
 
 
 def test_one_run_has_the_exact_interval_and_no_deviation() -> None:
-    found = table.answers(method("adv", outcomes([1] * 8 + [0] * 2, [1] * 10)), SOURCE)[table.CASCADE]
-    assert (found.interval.low, found.interval.high) == pytest.approx((0.4439, 0.9748), abs=1e-4)
-    assert found.spread.deviation is None
+    summary = entries(adv=[cascades([1] * 8 + [0] * 2, [1] * 10)])["adv", CASCADE].summary
+    assert (summary.interval.low, summary.interval.high) == pytest.approx((0.4439, 0.9748), abs=1e-4)
+    assert summary.spread.deviation is None
 
 
-def test_one_player_has_no_direction() -> None:
-    found = table.answers(method("grpo", results({"A": 0.5, "A_to_A": 0.5}, random.Random(0), 10)), SOURCE)
-    assert [a.way for a in table.main_ways("grpo", found)] == ["A", "A_to_A"]
-
-
-def test_who_never_reads_is_judged_alone() -> None:
-    given = results({"A": 1.0, "B": 0.0, "A_to_B": 1.0, "B_to_A": 1.0}, random.Random(0), 10)
-    (found,) = table.main_ways("hidden", table.answers(method("hidden", given), SOURCE))
-    assert (found.way, found.spread.runs, found.spread.mean) == (table.EITHER, 1, 0.5)
-    assert found.rows["p0"] == [1, 0]
-
-
-def test_a_difference_is_on_the_same_problems() -> None:
-    first = table.answers(method("adv", outcomes([1, 1, 1, 0], [0] * 4)), SOURCE)[table.CASCADE]
-    second = table.answers(method("coop", outcomes([0, 1, 0], [0] * 3)), SOURCE)[table.CASCADE]
-    told = table.against(first, second)
-    assert told is not None and told.problems == 3 and told.difference == pytest.approx(2 / 3)
+def test_the_main_table_shows_the_ways_that_represent_a_method() -> None:
+    everything = results({"A": 1.0, "B": 0.0, "A_to_B": 1.0, "B_to_A": 1.0}, random.Random(0), 10)
+    by_way = entries(
+        grpo=[results({"A_to_A": 0.5, "A": 0.5}, random.Random(0), 10)], adv=[everything], hidden=[everything]
+    )
+    shown = [(entry.method, entry.way) for entry in main_entries(list(by_way.values()))]
+    assert shown == [("grpo", "A"), ("grpo", "A_to_A"), ("adv", CASCADE), ("adv", POST_HOC), ("hidden", EITHER)]
+    either = by_way["hidden", EITHER].summary
+    assert (either.spread.runs, either.spread.mean, either.outcomes["p0"]) == (1, 0.5, [1, 0])
 
 
 def test_the_main_table(matrix_html: str) -> None:
@@ -127,12 +126,12 @@ def test_the_main_table(matrix_html: str) -> None:
     assert "✗ failed" in text and "margin/seed_1 failed: CUDA out of memory <b>now</b>" in text
     assert "✗ 1 of 2" in text  # margin's row counts the runs that were evaluated
     assert "✗ parity" in text and "ledger/rollouts is 120, not 128, at step 7" in text
-    assert "against grpo, A alone" in text and "which flatters it" in text
+    assert "against grpo, A alone" in text and "this overestimates its accuracy" in text
 
 
-def test_one_seed_is_said_to_be_one(matrix: Path, tmp_path: Path) -> None:
+def test_one_seed_has_no_spread(matrix: Path, tmp_path: Path) -> None:
     html = report(matrix / "adv/seed_0/eval", out=tmp_path / "out")
-    assert "One seed a method" in html and "mean over seeds" not in html and "sd of seeds" not in html
+    assert "One seed per method" in html and "mean over seeds" not in html and "sd of seeds" not in html
     assert "the direction was chosen by the run&#39;s own validation" in html
 
 
@@ -309,11 +308,13 @@ def test_any_one_part_is_enough(tmp_path: Path, kept: str) -> None:
 
 
 def test_folders_of_every_depth(matrix: Path) -> None:
-    assert [m.name for m in find([matrix])[0]] == ["base", "grpo", "adv", "margin"]
-    assert [(m.name, len(m.runs)) for m in find([matrix / "adv"])[0]] == [("adv", 2)]
-    assert [(m.name, len(m.runs)) for m in find([matrix / "adv/seed_0", matrix / "adv/seed_1"])[0]] == [("adv", 2)]
-    assert [m.name for m in find([matrix / "adv/seed_0/eval"])[0]] == ["eval"]
-    assert [m.name for m in find([matrix, matrix])[0]][4:] == [f"matrix/{m}" for m in ("base", "grpo", "adv", "margin")]
+    def read(*folders: Path) -> list[tuple[str, int]]:
+        return [(method.name, len(method.runs)) for method in read_methods(folders)[0]]
+
+    assert read(matrix) == [("base", 1), ("grpo", 2), ("adv", 2), ("margin", 2)]
+    assert read(matrix / "adv") == read(matrix / "adv/seed_0", matrix / "adv/seed_1") == [("adv", 2)]
+    assert read(matrix / "adv/seed_0/eval") == [("eval", 1)]
+    assert read(matrix, matrix)[4:] == [(f"matrix/{name}", runs) for name, runs in read(matrix)]
 
 
 def test_a_matrix_without_its_file_and_with_broken_ones(tmp_path: Path) -> None:
@@ -330,9 +331,9 @@ def test_a_matrix_without_its_file_and_with_broken_ones(tmp_path: Path) -> None:
 
 
 def test_an_evaluation_that_judged_nothing(tmp_path: Path) -> None:
-    told = results({"A_to_B": 0.5, "B_to_A": 0.5}, random.Random(0), 5)
-    told["sets"][SOURCE] |= {"outcomes": {"A_to_B": {}, "B_to_A": {}}, "post_hoc": None}
-    write(tmp_path / "adv/seed_0/eval/results.json", json.dumps(told))
+    data = results({"A_to_B": 0.5, "B_to_A": 0.5}, random.Random(0), 5)
+    data["sets"][SOURCE] |= {"outcomes": {"A_to_B": {}, "B_to_A": {}}, "post_hoc": None}
+    write(tmp_path / "adv/seed_0/eval/results.json", json.dumps(data))
     html = report(tmp_path, out=tmp_path / "out")
     assert "None of these runs was evaluated" in html and "✓ evaluated" in html
 
@@ -344,7 +345,7 @@ def test_a_method_without_results_is_in_the_table(tmp_path: Path) -> None:
 
 
 def test_steps_are_in_order_of_their_numbers(matrix: Path) -> None:
-    run = find([matrix / "adv/seed_0"])[0][0].runs[0]
+    run = read_methods([matrix / "adv/seed_0"])[0][0].runs[0]
     assert [path.stem for path in run.pairs] == [str(step) for step in range(1, 13)]
 
 
@@ -354,7 +355,7 @@ def test_nothing_to_report(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -
     assert main([str(tmp_path / "none")]) == 1
     assert "is not a folder" in capsys.readouterr().err
     with pytest.raises(ReportError):
-        find([tmp_path])
+        read_methods([tmp_path])
 
 
 def test_without_matplotlib_it_says_so(matrix: Path) -> None:

@@ -1,0 +1,245 @@
+"""The sections about evaluations: the main table, differences from the reference, and accuracy against length.
+
+The matrix fixes which ways of answering represent a method in the main table.
+"""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+
+from agon_verl.evaluate.markdown import number, percent
+from agon_verl.evaluate.results import Results
+from agon_verl.evaluate.summary import CASCADE, EITHER, POST_HOC, Summary, paired, sources, summarise, ways
+from agon_verl.matrix import rows as matrix
+from agon_verl.report import figures
+from agon_verl.report.picture import BLUE, GREEN, GREY, ORANGE, Style, method_styles
+from agon_verl.report.runs import UNTRAINED, Method, Run
+from agon_verl.report.section import Section, SectionTable, signed
+
+_HEAD = ["method", "answers by", "pass@1 %", "95 % interval", "runs", "sd of seeds", "range of seeds"]
+_HEAD += ["final tokens", "generated", "prefilled"]
+_DIFFERENCES_HEAD = ["method", "answers by", "difference, points", "95 % interval", "p, not corrected", "problems"]
+_MISSING = "None of these runs was evaluated: python -m agon_verl.evaluate RUN --data … --out RUN/eval."
+_TOKENS = "Tokens are means per problem: of the final stage, and generated and prefilled by all stages."
+_ONE_SEED = (
+    "One seed per method: intervals are over problems and sampled answers. They do not cover the randomness of "
+    f"training. {_TOKENS}"
+)
+_SEEDS = (
+    "pass@1 is the mean over seeds. Intervals are over problems and sampled answers, for these runs. The spread over "
+    f"seeds (sd: sample standard deviation) shows how much another training run may differ. {_TOKENS}"
+)
+_TESTS = "The tests compare these runs: a small p does not mean that other seeds would differ in the same way."
+_POST_HOC_NOTE = (
+    "“Cascade” uses the direction that was chosen beforehand. “Post hoc” uses the one that was better on the same "
+    "problems, as in the paper; this overestimates its accuracy."
+)
+_MODES = {
+    "A_to_B": ("A → B", Style(BLUE, "-", "o")),
+    "B_to_A": ("B → A", Style(ORANGE, "-", "s")),
+    "A_to_A": ("A → A", Style(BLUE, "-", "^")),
+    "B_to_B": ("B → B", Style(ORANGE, "-", "v")),
+    "A": ("A alone", Style(BLUE, "--", "o")),
+    "B": ("B alone", Style(ORANGE, "--", "s")),
+    "base": ("zero-shot", Style(GREY, ":", "X")),
+    "moa": ("Mixture-of-Agents", Style(GREY, "-", "P")),
+}
+_REFERENCES = (("grpo", "A"), (UNTRAINED, "base"))
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One way in which a method answers, over its seeds."""
+
+    method: str
+    summary: Summary
+
+    @property
+    def way(self) -> str:
+        return self.summary.way
+
+    @property
+    def name(self) -> str:
+        return "untrained" if self.method == UNTRAINED else self.method
+
+    @property
+    def label(self) -> str:
+        if self.way not in (CASCADE, POST_HOC):
+            return _mode_label(self.way)
+        runs = len(self.summary.modes)
+        played = Counter(mode for modes in self.summary.modes for mode in modes)
+        directions = [_mode_label(mode) + (f" ×{n}" if runs > 1 else "") for mode, n in sorted(played.items())]
+        unbroken = ", ".join(each.replace(" ", "\u00a0") for each in directions)
+        return f"{self.way}: {unbroken}"
+
+
+def _mode_label(mode: str) -> str:
+    return _MODES[mode][0] if mode in _MODES else mode
+
+
+Entries = Mapping[str, Sequence[Entry]]  # by data source
+
+
+def evaluated(methods: Sequence[Method]) -> Entries:
+    """All ways of answering of all methods: first those that are chosen per run, then the modes."""
+    entries: dict[str, list[Entry]] = {}
+    for source in sources([results for m in methods for results in m.evaluations]):
+        for m in methods:
+            names = dict.fromkeys([CASCADE, POST_HOC, EITHER])
+            names |= dict.fromkeys(way for results in m.evaluations for way in ways(results, source))
+            summaries = [summarise(m.evaluations, source, way) for way in names]
+            entries.setdefault(source, []).extend(Entry(m.name, summary) for summary in summaries if summary)
+    return {source: each for source, each in entries.items() if each}
+
+
+def main_entries(entries: Sequence[Entry]) -> list[Entry]:
+    """Of one method everything; of several, those that represent each, or everything if it was not evaluated so."""
+    by_method = {method: list(each) for method, each in groupby(entries, key=lambda entry: entry.method)}
+    if len(by_method) == 1:
+        return list(entries)
+    shown: list[Entry] = []
+    for method, each in by_method.items():
+        shown += [entry for _, way in matrix.rows(method) for entry in each if entry.way == way] or each
+    return shown
+
+
+def facts(methods: Sequence[Method]) -> list[str]:
+    """Runs, seeds and steps, and the settings of the evaluations."""
+    trained = [m for m in methods if m.name != UNTRAINED] or methods
+    runs = [run for m in trained for run in m.runs]
+    seeds = sorted({run.seed for run in runs if run.seed is not None})
+    steps = sorted({run.metrics.last_step for run in runs if run.metrics.by_step})
+    text = f"{len(runs)} run{'s' if len(runs) > 1 else ''}"
+    text += f" of {len(trained)} methods" if len(trained) > 1 else ""
+    text += f", seed{'s' if len(seeds) > 1 else ''} {', '.join(map(str, seeds))}" if seeds else ""
+    if steps:
+        span = " to ".join(map(str, dict.fromkeys((steps[0], steps[-1]))))
+        text += f"; {span} training step{'s' if steps[-1] != 1 else ''}"
+    failed = [run.name for run in runs if run.state in ("failed", "missing")]
+    settings = dict.fromkeys(_settings(results) for m in methods for results in m.evaluations)
+    lines = [f"{text}.", *([f"Failed or missing: {', '.join(failed)}."] if failed else [])]
+    return lines + [f"Evaluated with {each}." for each in settings]
+
+
+def _settings(results: Results) -> str:
+    sampling, samples = results.settings["sampling"], results.samples
+    temperature = sampling["temperature"]
+    decoding = f"temperature {temperature:g}, top-p {sampling['top_p']:g}" if temperature else "greedy decoding"
+    count = f"{samples} sample{'s' if samples > 1 else ''} per problem"
+    return f"{count}, {decoding}, at most {sampling['max_tokens']:,} tokens per stage"
+
+
+def results(methods: Sequence[Method], evaluations: Entries) -> Section:
+    tables: list[SectionTable] = []
+    notes = [] if evaluations else [_MISSING]
+    expected = {m.name: len(m.runs) for m in methods}
+    runs = [run for m in methods for run in m.runs]
+    for source, entries in evaluations.items():
+        shown = main_entries(entries)
+        rows = [_row(entry, expected[entry.method]) for entry in shown]
+        absent = [m for m in methods if m.name not in {entry.method for entry in entries}]
+        for m in [m for m in absent if any(run.seed is not None for run in m.runs)]:
+            rows.append([m.name, "–", "–", "–", f"✗ 0 of {len(m.runs)}", *["–"] * (len(_HEAD) - 5)])
+        problems = max(len(entry.summary.outcomes) for entry in shown)
+        tables.append(_without_empty_columns(rows, f"{source}: {problems} problems"))
+        if len({entry.method for entry in entries}) > 1:
+            all_rows = [_row(entry, expected[entry.method]) for entry in entries]
+            tables += _differences(shown, entries, source)
+            tables.append(SectionTable(_HEAD, all_rows, f"{source}: every way of answering", folded=True))
+    if any(run.seed is not None for run in runs):
+        tables.append(_runs_table(methods))
+    summaries = [entry.summary for entries in evaluations.values() for entry in entries]
+    if summaries:
+        notes.append(_SEEDS if max(len(summary.shares) for summary in summaries) > 1 else _ONE_SEED)
+        notes += [_POST_HOC_NOTE] if any(summary.way == POST_HOC for summary in summaries) else []
+        notes += [_TESTS] if any(table.head == _DIFFERENCES_HEAD for table in tables) else []
+    if len(methods) == 1:
+        directions = [(run.name, run.results.direction) for run in runs if run.results]
+        notes += [f"{name}: the direction was chosen {d.why}." for name, d in directions if d.chosen and d.why]
+    notes += [f"{run.name} {run.state}: {run.error}" for run in runs if run.error]
+    notes += [f"{run.name} failed the parity check: {run.parity}" for run in runs if run.parity]
+    caption = "Compare pass@1 by its interval, and together with the tokens that it costs."
+    return Section("results", "Results", caption, _MISSING, tables=tables, notes=notes)
+
+
+def _row(entry: Entry, expected: int) -> list[str]:
+    summary, spread = entry.summary, entry.summary.spread
+    return [
+        entry.name,
+        entry.label,
+        percent(spread.mean),
+        f"{percent(summary.interval.low)} – {percent(summary.interval.high)}",
+        str(spread.runs) if spread.runs == expected else f"✗ {spread.runs} of {expected}",
+        percent(spread.deviation),
+        f"{percent(spread.low)} – {percent(spread.high)}" if spread.runs > 1 else "–",
+        number(summary.length),
+        number(summary.generated),
+        number(summary.prefilled),
+    ]
+
+
+def _without_empty_columns(rows: Sequence[Sequence[str]], title: str) -> SectionTable:
+    """With one seed there is no spread."""
+    kept = [i for i in range(len(_HEAD)) if any(row[i] != "–" for row in rows)]
+    return SectionTable([_HEAD[i] for i in kept], [[row[i] for i in kept] for row in rows], title)
+
+
+def _differences(shown: Sequence[Entry], entries: Sequence[Entry], source: str) -> list[SectionTable]:
+    """From the reference, on the problems that both have, all seeds together."""
+    by_name = {(entry.method, entry.way): entry for entry in entries}
+    reference = next((by_name[name] for name in _REFERENCES if name in by_name), None)
+    rows = []
+    for entry in shown if reference else []:
+        if entry.way == POST_HOC or entry is reference:
+            continue
+        if reference and (test := paired(entry.summary.outcomes, reference.summary.outcomes)):
+            interval = f"{signed(test.interval.low)} to {signed(test.interval.high)}" if test.interval else "–"
+            rows.append([entry.name, entry.label, signed(test.difference), interval, f"{test.p:.2g}"])
+            rows[-1].append(str(test.problems))
+    if not reference or not rows:
+        return []
+    title = f"{source}: against {reference.name}, {reference.label}, on the same problems"
+    return [SectionTable(_DIFFERENCES_HEAD, rows, title)]
+
+
+def _runs_table(methods: Sequence[Method]) -> SectionTable:
+    trained = [m for m in methods if any(run.seed is not None for run in m.runs)]
+    seeds = sorted({run.seed for m in trained for run in m.runs if run.seed is not None})
+
+    def cell(run: Run | None) -> str:
+        if run is None:
+            return "–"
+        state = {"evaluated": "✓ evaluated", "trained": "trained"}.get(run.state, f"✗ {run.state}")
+        return f"{state}, ✗ parity" if run.parity else state
+
+    rows = [[m.name, *(cell(next((r for r in m.runs if r.seed == s), None)) for s in seeds)] for m in trained]
+    return SectionTable(["method", *(f"seed {seed}" for seed in seeds)], rows, "Runs")
+
+
+def lengths(methods: Sequence[Method], evaluations: Entries) -> Section:
+    pictures = []
+    styles = method_styles([m.name for m in methods])
+    for i, (source, entries) in enumerate(evaluations.items()):
+        several = len({entry.method for entry in entries}) > 1
+        hidden = (POST_HOC,) if several else (CASCADE, POST_HOC, EITHER)
+        shown = [entry for entry in main_entries(entries) if entry.way not in hidden]
+        for field, stages in (("length", "final stage"), ("generated", "all stages")):
+            points = []
+            for entry in [entry for entry in shown if getattr(entry.summary, field) is not None]:
+                points.append(
+                    figures.Point(
+                        entry.name if several else entry.label,
+                        styles[entry.method] if several else _MODES.get(entry.way, ("", Style(GREEN, marker="D")))[1],
+                        "_to_" in entry.way or entry.way in (CASCADE, "moa"),
+                        getattr(entry.summary, field),
+                        entry.summary,
+                    )
+                )
+            unit = f"mean tokens generated per problem, {stages}"
+            pictures.append(figures.against_tokens(f"accuracy_{field}_{i}", f"{source}: {stages}", points, unit))
+    caption = (
+        "Up and to the left is better. A method whose accuracy comes from longer answers is further to the right "
+        "(hollow: one adapter alone; filled: two stages; bars: 95 % over problems; ticks: single seeds)."
+    )
+    return Section("length", "Accuracy against length", caption, _MISSING, [p for p in pictures if p])
