@@ -42,7 +42,7 @@ class GuardedTrainer(ResumableTrainer):
 
     def _build_replay_buffer(self) -> Any:
         buffer = super()._build_replay_buffer()
-        self.trends, self.alarms = Trends(), Alarms(self.game.alarms)
+        self.trends, self.alarms = Trends(ADAPTERS), Alarms(self.game.alarms)
         return buffer
 
     def on_init_end(self) -> None:
@@ -136,7 +136,7 @@ class GuardedTrainer(ResumableTrainer):
 
     def load_extra_state(self, state: dict[str, Any]) -> None:
         super().load_extra_state(state)
-        self.trends = Trends.from_state(state["trends"])
+        self.trends = Trends.from_state(ADAPTERS, state["trends"])
         self.alarms = Alarms.from_state(self.game.alarms, state["alarms"])
 
 
