@@ -12,18 +12,17 @@ from fractions import Fraction
 from functools import lru_cache
 from typing import Any
 
-from reward_fns.mathematics.tokens import LETTER, MARK, NUMBER, RUN, Token, Tokens
+from reward_fns.mathematics.tokens import FUNCTION_COMMANDS, LETTER, MARK, NUMBER, RUN, VARIABLE_COMMANDS, Token, Tokens
 from reward_fns.mathematics.value import agree, as_inexact, variable
 
 _MOST_TOKENS = 300
 _DEEPEST = 30
 _POINTS = 4
 _NONE = Token(MARK, "")
-_READABLE = frozenset(
-    r"""+ - * / ^ _ ( ) [ ] { } ! | = , ' \frac \sqrt \pi \infty \binom \sin \cos \tan \cot \sec \csc \arcsin \arccos
-    \arctan \sinh \cosh \tanh \log \ln \exp \sum \prod \int \lim \to \lfloor \rfloor \lceil \rceil \gcd \max \min \det
-    \alpha \beta \gamma \delta \epsilon \varepsilon \zeta \eta \theta \kappa \lambda \mu \nu \xi \rho \sigma \tau \phi
-    \chi \psi \omega \Gamma \Delta \Theta \Lambda \Sigma \Phi \Psi \Omega""".split()
+_READABLE = FUNCTION_COMMANDS.union(
+    VARIABLE_COMMANDS,
+    r"""+ - * / ^ _ ( ) [ ] { } ! | = , ' \frac \sqrt \pi \infty \binom \sum \prod \int \lim \to \lfloor \rfloor \lceil
+    \rceil \gcd \max \min \det""".split(),
 )
 
 
@@ -64,9 +63,8 @@ def parsed(tokens: Tokens) -> Any:
     from math_verify import LatexExtractionConfig, parse
     from sympy import Expr
 
-    plain = NormalizationConfig(
-        basic_latex=True, units=False, malformed_operators=True, nits=False, boxed="all", equations=False
-    )
+    spelling = {"basic_latex": True, "units": False, "malformed_operators": True, "nits": False, "equations": False}
+    plain = NormalizationConfig(**spelling, boxed="all")
     parses = parse(
         rf"\boxed{{{latex(tokens)}}}",
         [LatexExtractionConfig(normalization_config=plain, boxed_match_priority=0)],

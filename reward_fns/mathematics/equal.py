@@ -8,6 +8,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from fractions import Fraction
+from typing import TypeGuard
 
 from agon_verl.errors import AgonError
 from reward_fns.mathematics.algebra import readable
@@ -40,9 +41,7 @@ def equal(gold: str, answer: str, *, finished: bool = True, decide: Decide | Non
 def reference(gold: str) -> Shape:
     shape = read_shape(gold)
     if not shape.text or type(shape) is Shape and gold.count("{") != gold.count("}"):
-        raise UnreadableReference(
-            f"ground truth {gold!r} cannot be read: give every row a reference answer in valid LaTeX"
-        )
+        raise UnreadableReference(f"ground truth {gold!r} is not valid LaTeX: correct it or remove the row")
     return shape
 
 
@@ -187,16 +186,15 @@ def _names(items: Iterable[Shape]) -> set[str]:
 def _by_name(items: Iterable[Shape]) -> tuple[Shape, ...]:
     """The values, in the alphabetical order of their names: that of (x, y), (a, b, c) and (r, theta)."""
 
-    def name(item: Shape) -> str:
-        return item.names[0].lstrip("\\") if isinstance(item, Chain) and item.names else ""
+    return _unnamed(sorted(items, key=lambda item: item.names[0].lstrip("\\") if _is_named(item) else ""))
 
-    return _unnamed(sorted(items, key=name))
+
+def _is_named(item: Shape) -> TypeGuard[Chain]:
+    return isinstance(item, Chain) and bool(item.names)
 
 
 def _unnamed(items: Iterable[Shape]) -> tuple[Shape, ...]:
-    return tuple(
-        item.items[0] if isinstance(item, Chain) and item.names and len(item.items) == 1 else item for item in items
-    )
+    return tuple(item.items[0] if _is_named(item) and len(item.items) == 1 else item for item in items)
 
 
 def _beyond(items: Sequence[Shape], others: Sequence[Shape]) -> list[Shape]:

@@ -9,19 +9,26 @@ from collections.abc import Sequence
 from fractions import Fraction
 from typing import Any, NamedTuple
 
-from reward_fns.mathematics.tokens import COMMAND, FUNCTIONS, LETTER, MARK, NUMBER, RUN, Token, Tokens, plain
+from reward_fns.mathematics.tokens import (
+    COMMAND,
+    FUNCTION_COMMANDS,
+    LETTER,
+    MARK,
+    NUMBER,
+    RUN,
+    VARIABLE_COMMANDS,
+    Token,
+    Tokens,
+    plain,
+)  # fmt: skip
 
 _DEEPEST = 40
 _LONGEST_NUMBER = 1000  # digits; Python itself reads no more than 4,300
-_VARIABLES = frozenset(
-    r"""\alpha \beta \gamma \delta \epsilon \varepsilon \zeta \eta \theta \iota \kappa \lambda \mu \nu \xi \rho
-    \sigma \tau \phi \chi \psi \omega \Gamma \Delta \Theta \Lambda \Sigma \Phi \Psi \Omega""".split()
-)
 _APPLIED = frozenset("fghFGHPQ")  # f(x) is more often a function than a product
 _CLOSING = {"(": ")", "[": "]", "{": "}"}
 _CONSTANTS = frozenset((r"\pi", r"\infty", "e", "i"))
 _INVERSE = {"sin": "arcsin", "cos": "arccos", "tan": "arctan"}
-_STARTS = {*_CLOSING, *_VARIABLES, *_CONSTANTS, r"\frac", r"\sqrt", r"\binom", *(f"\\{name}" for name in FUNCTIONS)}
+_STARTS = {*_CLOSING, *VARIABLE_COMMANDS, *_CONSTANTS, r"\frac", r"\sqrt", r"\binom", *FUNCTION_COMMANDS}
 
 
 class Node(NamedTuple):
@@ -137,7 +144,7 @@ class _Reader:
         self.at += 1
         if token.kind == NUMBER and self.next.text != "_":  # a numeral in some base
             return _number(token.text)
-        if token.kind == LETTER or token.text in _VARIABLES:
+        if token.kind == LETTER or token.text in VARIABLE_COMMANDS:
             return self.variable(token.text)
         if token.kind == RUN:
             return Node("mul", tuple(map(_named, token.text)))
@@ -170,7 +177,7 @@ class _Reader:
                 degree = self.sum()
                 self.expect("]")
             return Node("root", (self.argument(), degree))
-        if text[1:] in FUNCTIONS:
+        if text in FUNCTION_COMMANDS:
             return self.function(text[1:])
         raise UnreadableExpression
 
@@ -189,7 +196,7 @@ class _Reader:
         if self.next.text in _CLOSING:
             return self.power()
         sign, factors = self.take("-"), [self.power()]
-        while self._factor_follows() and self.next.text not in _CLOSING and self.next.text[1:] not in FUNCTIONS:
+        while self._factor_follows() and self.next.text not in _CLOSING and self.next.text not in FUNCTION_COMMANDS:
             factors.append(self.power())
         if self.next.text == "/":  # \sin x/2
             raise UnreadableExpression

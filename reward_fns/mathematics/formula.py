@@ -15,7 +15,7 @@ from fractions import Fraction
 from typing import Any
 
 from reward_fns.mathematics.expression import Node
-from reward_fns.mathematics.tokens import Tokens
+from reward_fns.mathematics.tokens import FUNCTION_COMMANDS, Tokens
 from reward_fns.mathematics.value import Unsure, agree, evaluate, rounds_to
 
 Tree = Node | None
@@ -23,10 +23,9 @@ Tree = Node | None
 _ROUNDED = 6  # significant digits a rounded decimal must have to stand for 1/3 or pi
 
 # Notation for an unevaluated operation, for formulas that `expression` does not parse.
-_UNDONE = frozenset(
+_UNDONE = (FUNCTION_COMMANDS - {r"\exp"}).union(
     r"""\sum \prod \int \iint \oint \lim \max \min \gcd \lcm \det \binom \choose ! \pmod \bmod \mod \lfloor \lceil
-    \sin \cos \tan \cot \sec \csc \arcsin \arccos \arctan \sinh \cosh \tanh \log \ln \Re \Im \arg \deg \sup \inf
-    |""".split()
+    \Re \Im \arg \deg \sup \inf |""".split()
 )
 _FUNCTIONS = {name: "trigonometry" for name in "sin cos tan cot sec csc".split()}
 _FUNCTIONS |= {name: "inverse trigonometry" for name in ("arcsin", "arccos", "arctan")}
@@ -89,11 +88,11 @@ def _undone(node: Node) -> set[str]:
     kinds = set().union(*(_undone(child) for child in node.children))
     kind, children = node.kind, [_unsigned(child) for child in node.children]
     numbers = [child for child in children if is_number(child)]
-    sums = [child for child in children if child.kind == "add" and _constant(child)]
+    sums = [child for child in children if child.kind == "add" and not _varies(child)]
     if kind in _FUNCTIONS:
         kinds.add(_FUNCTIONS[kind])
     if (
-        kind in ("factorial", "binomial") and all(map(_constant, children))
+        kind in ("factorial", "binomial") and not any(map(_varies, children))
         or kind in ("add", "mul") and len(numbers) > 1
         or kind == "pow" and len(numbers) == 2 and _is_integer(children[1])
         or kind == "mul" and len(sums) > 1
@@ -102,10 +101,6 @@ def _undone(node: Node) -> set[str]:
     ):  # fmt: skip
         kinds.add(kind)
     return kinds
-
-
-def _constant(node: Node) -> bool:
-    return node.kind != "variable" and all(map(_constant, node.children))
 
 
 def same_value(gold: Tree, answer: Tree) -> bool | None:

@@ -116,9 +116,7 @@ class Pool:
         while not replied and _cpu(worker.pid) - used < share * seconds:
             replied = worker.jobs.poll(0.05)
             if time.monotonic() - began > _PATIENCE * seconds:
-                raise PoolError(
-                    f"a comparison got no processor time for {_PATIENCE * seconds:.0f} s: the machine is too busy"
-                )
+                raise PoolError(f"no processor time for a comparison in {_PATIENCE * seconds:.0f} s: machine too busy")
         return replied
 
     def _ready(self) -> _Worker:
@@ -127,14 +125,14 @@ class Pool:
             if not worker.jobs.poll():  # otherwise it has died, or ended because it had grown
                 return worker
             worker.jobs.close()
-        for again in (True, False):
-            try:
-                return self._fork()
-            except OSError as error:
-                self._stop()
-                if not again:
-                    raise PoolError("the process that starts the workers does not respond") from error
-        raise AssertionError
+        with contextlib.suppress(OSError):
+            return self._fork()
+        self._stop()
+        try:
+            return self._fork()
+        except OSError as error:
+            self._stop()
+            raise PoolError("the process that starts the workers does not respond") from error
 
     def _fork(self) -> _Worker:
         if self.forker is None or self.forker.poll() is not None:
@@ -153,11 +151,9 @@ class Pool:
         path, descriptor = [os.path.abspath(entry) for entry in sys.path], theirs.fileno()
         program = f"import sys; sys.path[:] = {path!r}; from {_WORKER} import main; "
         command = [sys.executable, "-c", program + f"main({descriptor}, {self.limits.megabytes})"]
-        nothing, started = subprocess.DEVNULL, b""
+        null, started = subprocess.DEVNULL, b""
         with tempfile.TemporaryFile() as printed:
-            self.forker = subprocess.Popen(
-                command, pass_fds=[descriptor], stdin=nothing, stdout=nothing, stderr=printed
-            )
+            self.forker = subprocess.Popen(command, pass_fds=[descriptor], stdin=null, stdout=null, stderr=printed)
             theirs.close()
             with contextlib.suppress(OSError):
                 started = self._control.recv(32)

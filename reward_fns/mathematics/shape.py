@@ -23,7 +23,8 @@ from reward_fns.mathematics.expression import Node, read
 from reward_fns.mathematics.tokens import COMMAND, MARK, NUMBER, RUN, WORD, Token, Tokens, plain, tokenize
 from reward_fns.mathematics.units import Quantity, quantity
 
-_OPEN, _CLOSE = ("(", "[", "{", r"\{", r"\langle", r"\begin"), (")", "]", "}", r"\}", r"\rangle", r"\end")
+_BRACKETS = dict.fromkeys(("(", "[", "{", r"\{", r"\langle", r"\begin"), 1)
+_BRACKETS |= dict.fromkeys((")", "]", "}", r"\}", r"\rangle", r"\end"), -1)
 _DEEPEST = 30
 _PREFIX = re.compile(
     r"^\W*(?:(?:so|thus|therefore|hence),? )?(?:the )?(?:(?:final |correct )?answer(?: is|:)|final answer)[:\s]*", re.I
@@ -157,7 +158,7 @@ def _strip(tokens: Tokens) -> Tokens:
 
 def _depths(tokens: Tokens) -> list[int]:
     """How many brackets are open after each token."""
-    return list(accumulate((token.text in _OPEN) - (token.text in _CLOSE) for token in tokens))
+    return list(accumulate([_BRACKETS.get(token.text, 0) for token in tokens]))
 
 
 def _balanced(tokens: Tokens) -> bool:

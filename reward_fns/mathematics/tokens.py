@@ -52,6 +52,10 @@ _SAME = {
     r"\approx": "=", r"\simeq": "=", r"\colon": ":", r"\backslash": r"\setminus", r"\varphi": r"\phi",
 }  # fmt: skip
 FUNCTIONS = frozenset("sin cos tan cot sec csc arcsin arccos arctan sinh cosh tanh ln log exp".split())
+FUNCTION_COMMANDS = frozenset(rf"\{name}" for name in FUNCTIONS)
+VARIABLE_COMMANDS = frozenset(  # all Greek letters but pi
+    rf"\{name}" for name in f"{_GREEK} varepsilon Gamma Delta Theta Lambda Sigma Phi Psi Omega".split() if name != "pi"
+)
 # Plain words that mean a symbol.
 _PLAIN = {name: "\\" + name for name in (*FUNCTIONS, "sqrt", *_GREEK.split())}
 _PLAIN |= {"infinity": r"\infty", "inf": r"\infty", "percent": "%", "pct": "%", "or": "or", "and": "and"}

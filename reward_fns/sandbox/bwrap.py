@@ -103,10 +103,11 @@ class BubblewrapLaunch(Launch):
         self._file_size = max([kind.disk, *map(len, files.values())])
         self._status, status_writer = os.pipe()
         block, self._go = os.pipe()
-        self._ours = [status_writer, block]  # until the child has inherited them
+        self._inherited = stack.enter_context(ExitStack())  # closed once the child has them
         for descriptor in (self._status, self._go):
             stack.callback(os.close, descriptor)
-        stack.callback(self._close_ours)
+        for descriptor in (status_writer, block):
+            self._inherited.callback(os.close, descriptor)
         options = ["--json-status-fd", str(status_writer), "--block-fd", str(block)]
         self.fds = [status_writer, block]
         for name, content in files.items():
@@ -117,7 +118,7 @@ class BubblewrapLaunch(Launch):
         self.command = kind.command([*prefix, *(f"{BOX}/{name}" for name in files)], options, slot)
 
     def begin(self, process: subprocess.Popen[bytes]) -> Started | None:
-        self._close_ours()
+        self._inherited.close()
         status = self._read_status()
         try:
             return self._start(process.pid, status) if status else None
@@ -179,10 +180,6 @@ class BubblewrapLaunch(Launch):
         is_sandbox = usage.f_blocks * usage.f_frsize == self._kind.disk  # during set-up it is the host's
         return usage.f_files - usage.f_ffree if is_sandbox else 0
 
-    def _close_ours(self) -> None:
-        while self._ours:
-            os.close(self._ours.pop())
-
 
 def _only_child(pid: int) -> int:
     children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
@@ -194,9 +191,7 @@ def _only_child(pid: int) -> int:
 def _tool(name: str) -> str:
     path = shutil.which(name)
     if path is None:
-        raise SandboxError(
-            f"{name} is not installed, and the sandbox needs it as root: install util-linux, or use an ordinary user"
-        )
+        raise SandboxError(f"{name} is missing, which root needs: install util-linux, or run as an ordinary user")
     return os.path.realpath(path)
 
 

@@ -56,14 +56,8 @@ def main(path: str) -> None:
 
 
 def run(names: list[str], stdin: IO[bytes], job: dict[str, Any]) -> dict[str, Any]:
-    limits = [
-        f"--as={job['memory'] + HEADROOM}",
-        f"--cpu={math.ceil(job['cpu']) + 1}",
-        "--nproc=64",
-        "--nofile=64",
-        f"--fsize={1 << 24}",
-        "--core=0",
-    ]
+    limits = [f"--as={job['memory'] + HEADROOM}", f"--cpu={math.ceil(job['cpu']) + 1}", f"--fsize={1 << 24}"]
+    limits += ["--nproc=64", "--nofile=64", "--core=0"]
     began = time.monotonic()
     process = subprocess.Popen(
         ["unshare", "--pid", "--fork", "--kill-child", "--mount", "--mount-proc", "--net", "--ipc", "--uts"]

@@ -19,8 +19,7 @@ from dataclasses import dataclass
 from reward_fns.sandbox import MB, Job, Program, ProgramLimits, RunResult, SandboxError
 from reward_fns.sandbox.bwrap import Bubblewrap, BubblewrapLaunch, find_bwrap
 from reward_fns.sandbox.escapes import find_holes
-from reward_fns.sandbox.plain import PlainLaunch
-from reward_fns.sandbox.process import Launch, supervise
+from reward_fns.sandbox.process import Launch, PlainLaunch, supervise
 from reward_fns.sandbox.slots import slot
 
 _COMPILING = ProgramLimits(cpu=20.0, memory=1024 * MB, output=64 * MB)

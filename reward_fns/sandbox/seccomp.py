@@ -53,17 +53,10 @@ def seccomp_filter(processes: bool, machine: str | None = None) -> bytes:
     column = list(_AUDIT_ARCH).index(machine)
     refused = [row[column] for row in ({} if processes else _FORK).values()] + [r[column] for r in _REFUSED.values()]
     refuse, pretend_missing = _return(_ERRNO | errno.EPERM), _return(_ERRNO | errno.ENOSYS)
-    program = [
-        _op(_LOAD, _ARCH),
-        _op(_EQUAL, _AUDIT_ARCH[machine], true=1),
-        _return(_KILL),
-        _op(_LOAD, _NUMBER),
-        _op(_AT_LEAST, _X32, false=1),
-        pretend_missing,
-        # The flags of clone3 are in memory, which a filter cannot read; without it the C library uses clone.
-        _op(_EQUAL, _CLONE3, false=1),
-        pretend_missing,
-    ]
+    program = [_op(_LOAD, _ARCH), _op(_EQUAL, _AUDIT_ARCH[machine], true=1), _return(_KILL)]
+    program += [_op(_LOAD, _NUMBER), _op(_AT_LEAST, _X32, false=1), pretend_missing]
+    # The flags of clone3 are in memory, which a filter cannot read; without it the C library uses clone.
+    program += [_op(_EQUAL, _CLONE3, false=1), pretend_missing]
     for number in refused:
         if number is not None:
             program += [_op(_EQUAL, number, false=1), refuse]
