@@ -8,9 +8,9 @@ readable file of the host's that holds the tests, `@PID@` the judge's process, `
 from dataclasses import dataclass
 
 # fmt: off
-PRINT_FOUND = r"""
+SEARCH = r"""
 import re, sys
-def found(text):
+def search(text):
     if isinstance(text, bytes):
         text = text.decode("latin-1")
     hit = re.search("SECRET-[0-9a-f]{32}", text)
@@ -43,8 +43,8 @@ def attack(name: str, verdict: str, source: str, **kwargs: str) -> Attack:
 
 
 READING = [
-    attack("read the file of tests", "runtime_error", PRINT_FOUND + "found(open('@FILE@').read())"),
-    attack("walk the disk for tests", "wrong", PRINT_FOUND + r"""
+    attack("read the file of tests", "runtime_error", SEARCH + "search(open('@FILE@').read())"),
+    attack("walk the disk for tests", "wrong", SEARCH + r"""
 import os
 for top in ("/tmp", "/home", "/root", "/var", "/work", "/box", "/mnt", "/opt", "/etc"):
     for folder, below, files in os.walk(top):
@@ -53,40 +53,40 @@ for top in ("/tmp", "/home", "/root", "/var", "/work", "/box", "/mnt", "/opt", "
             path = os.path.join(folder, name)
             try:
                 if os.path.isfile(path) and os.path.getsize(path) < 1 << 20:
-                    found(open(path, "rb").read(1 << 20))
+                    search(open(path, "rb").read(1 << 20))
             except OSError:
                 pass
 """),
-    attack("the judge's memory", "runtime_error", PRINT_FOUND + "found(open('/proc/@PID@/mem', 'rb').read())"),
-    attack("the judge's arguments and environment", "wrong", PRINT_FOUND + r"""
+    attack("the judge's memory", "runtime_error", SEARCH + "search(open('/proc/@PID@/mem', 'rb').read())"),
+    attack("the judge's arguments and environment", "wrong", SEARCH + r"""
 import os
 for pid in filter(str.isdigit, os.listdir("/proc")):
     for name in ("cmdline", "environ", "maps"):
         try:
-            found(open(f"/proc/{pid}/{name}").read())
+            search(open(f"/proc/{pid}/{name}").read())
         except OSError:
             pass
 for pid in filter(str.isdigit, os.listdir("/proc")):
     assert pid == "1", "another process is visible"
 """),
-    attack("the judge's folders through /proc", "runtime_error", PRINT_FOUND + r"""
+    attack("the judge's folders through /proc", "runtime_error", SEARCH + r"""
 import os
 for entry in ("cwd", "root", "fd"):
     print(os.listdir(f"/proc/@PID@/{entry}"))
 """),
-    attack("our own open files", "runtime_error", PRINT_FOUND + r"""
+    attack("our own open files", "runtime_error", SEARCH + r"""
 import os
 for name in os.listdir("/proc/self/fd"):
     if int(name) > 2:
-        found(os.read(int(name), 1 << 20))
+        search(os.read(int(name), 1 << 20))
 for number in range(3, 256):
     try:
-        found(os.pread(number, 1 << 20, 0))
+        search(os.pread(number, 1 << 20, 0))
     except OSError:
         continue
 raise SystemExit(1)
 """),
-    attack("our own memory", "runtime_error", PRINT_FOUND + r"""
+    attack("our own memory", "runtime_error", SEARCH + r"""
 memory = open("/proc/self/mem", "rb", 0)
 for line in open("/proc/self/maps"):
     start, end = (int(part, 16) for part in line.split()[0].split("-"))
@@ -101,39 +101,39 @@ for line in open("/proc/self/maps"):
             sys.exit()
 sys.exit(1)
 """),
-    attack("frames and garbage", "runtime_error", PRINT_FOUND + r"""
+    attack("frames and garbage", "runtime_error", SEARCH + r"""
 import gc
 frame = sys._getframe()
 while frame:
-    found(repr(frame.f_locals) + repr(list(frame.f_globals)))
+    search(repr(frame.f_locals) + repr(list(frame.f_globals)))
     frame = frame.f_back
-found(repr(gc.get_objects()))
+search(repr(gc.get_objects()))
 sys.exit(1)
 """),
-    attack("the environment", "runtime_error", PRINT_FOUND + r"""
+    attack("the environment", "runtime_error", SEARCH + r"""
 import os
-found(repr(os.environ))
+search(repr(os.environ))
 assert set(os.environ) - {"LC_CTYPE", "PWD"}, "nothing there"
 """),
-    attack("rewind the input", "wrong", PRINT_FOUND + r"""
+    attack("rewind the input", "wrong", SEARCH + r"""
 import os
 os.lseek(0, 0, os.SEEK_SET)
-found(os.read(0, 1 << 20))
+search(os.read(0, 1 << 20))
 os.lseek(0, -100, os.SEEK_END) if os.fstat(0).st_size > 100 else None
-found(os.read(0, 1 << 20))
+search(os.read(0, 1 << 20))
 print(open("/dev/stdin").read())
 """),
     attack("the judge's modules", "runtime_error", "import reward_fns.unit_tests, verl\n"),
-    attack("a link to the host", "runtime_error", PRINT_FOUND + r"""
+    attack("a link to the host", "runtime_error", SEARCH + r"""
 import os
 os.symlink("@FILE@", "/tmp/link")
-found(open("/tmp/link").read())
+search(open("/tmp/link").read())
 """),
-    attack("up and out of the root", "wrong", PRINT_FOUND + r"""
+    attack("up and out of the root", "wrong", SEARCH + r"""
 import os
 for path in ("/" + "../" * 40, "/proc/self/root/", "/proc/1/root/", "/proc/self/cwd/../../"):
     try:
-        found(open(path + "@FILE@").read())
+        search(open(path + "@FILE@").read())
     except OSError:
         pass
 """),
@@ -260,12 +260,12 @@ while True:
     attack("allocate without end", "memory", "x = []\nwhile True:\n    x.append(bytearray(1 << 20))"),
     attack("allocate what is not counted as ours", "memory", r"""
 import mmap
-held = []
+kept = []
 while True:
     m = mmap.mmap(-1, 1 << 25)
     for at in range(0, 1 << 25, 4096):
         m[at] = 1
-    held.append(m)
+    kept.append(m)
 """),
     attack("shared memory segments", "runtime_error",
           CTYPES + "while True:\n    must(libc.shmget(0, 1 << 28, 0o1600))"),

@@ -1,8 +1,8 @@
 """A stand-in for e2b's HTTP service, as much of it as the real client needs to run a command.
 
-It speaks the client's own protocol (machines over REST, files over HTTP, commands over Connect streams in JSON) and
-really runs the commands, on this machine: give it programs you trust. What it cannot show is how the live service
-behaves; it was written from the client's source. `faults` makes it misbehave on purpose.
+It speaks the client's protocol (machines over REST, files over HTTP, commands over Connect streams in JSON) and runs
+the commands on this machine: use it with trusted programs only. It was written from the client's source, so it cannot
+show how the live service behaves. `faults` makes it fail on purpose.
 """
 
 import asyncio
@@ -26,14 +26,14 @@ Fault = Callable[[web.Request], Awaitable[web.StreamResponse | None]]
 
 
 class StandIn:
-    """The service: its machines, what was asked of it, and what is to go wrong."""
+    """The service: its machines, the requests for machines, and the faults to inject."""
 
     def __init__(self) -> None:
         self.machines: dict[str, str] = {}  # id: its folder, which stands for /opt
         self._disk = tempfile.TemporaryDirectory(prefix="e2b-stand-in-")
         self.created = 0
         self.most = 0
-        self.asked: list[dict] = []
+        self.requests: list[dict] = []
         self.calls: Counter[str] = Counter()
         self.faults: dict[str, list[Fault]] = {}  # by operation, used up from the front
 
@@ -61,7 +61,7 @@ class StandIn:
     async def _create(self, request: web.Request) -> web.Response:
         if request.headers.get("X-API-KEY") != "e2b_test":
             return web.json_response({"code": 401, "message": "Invalid API key"}, status=401)
-        self.asked.append(await request.json())
+        self.requests.append(await request.json())
         machine = uuid.uuid4().hex[:20]
         self.machines[machine] = tempfile.mkdtemp(dir=self._disk.name)
         self.created += 1

@@ -1,4 +1,4 @@
-"""The real e2b client against a local stand-in of its service (e2b_stand_in.py). The live service was never reached."""
+"""The real e2b client with a local stand-in for its service (e2b_stand_in.py); the live service was never used."""
 
 import asyncio
 import os
@@ -27,7 +27,7 @@ DOUBLE = Job(Program("python", b"print(2 * int(input()))"), b"21\n", LIMITS)
 @pytest.fixture
 def service(monkeypatch):
     if os.geteuid() != 0 or not os.path.exists("/usr/bin/python3"):
-        pytest.skip("the stand-in runs what it is sent as root, for nobody, with /usr/bin/python3")
+        pytest.skip("the stand-in needs root and /usr/bin/python3")
     service = StandIn()
     with serve(service) as url:
         for name in ("E2B_API_URL", "E2B_SANDBOX_URL"):
@@ -85,21 +85,23 @@ def machine_ends(service: StandIn):
     ],
 )
 def test_verdicts(source, verdict, service):
-    found = asyncio.run(compute_score("test", f"```python\n{source}\n```", TESTS, backend="e2b", slots=2))
-    assert found["verdict"] == verdict
+    result = asyncio.run(compute_score("test", f"```python\n{source}\n```", TESTS, backend="e2b", slots=2))
+    assert result["verdict"] == verdict
 
 
-def test_what_the_service_is_asked_for_and_told(service):
+def test_the_request_for_a_machine(service):
     double(template="mine")
-    assert [(asked["templateID"], asked["allow_internet_access"]) for asked in service.asked] == [("mine", False)]
+    assert [(body["templateID"], body["allow_internet_access"]) for body in service.requests] == [("mine", False)]
 
 
 def test_a_checker_and_no_other_language(service):
     checker = "import sys\nsys.exit(open(sys.argv[2]).read() != open(sys.argv[3]).read())"
-    found = asyncio.run(compute_score("t", f"```py\n{RIGHT}```", {**TESTS, "checker": checker}, backend="e2b", slots=2))
-    assert found["verdict"] == "correct"
-    found = asyncio.run(compute_score("t", "```cpp\nint main() {}\n```", TESTS, backend="e2b", slots=2))
-    assert found["verdict"] == "language"
+    result = asyncio.run(
+        compute_score("t", f"```py\n{RIGHT}```", {**TESTS, "checker": checker}, backend="e2b", slots=2)
+    )
+    assert result["verdict"] == "correct"
+    result = asyncio.run(compute_score("t", "```cpp\nint main() {}\n```", TESTS, backend="e2b", slots=2))
+    assert result["verdict"] == "language"
 
 
 def test_machines_are_used_again_and_never_too_many(service):
@@ -141,7 +143,7 @@ def test_a_service_that_stays_busy_is_an_outage(operation, service):
     with pytest.raises(SandboxError, match="e2b was busy or out of reach for 2 s"):
         double()
     assert 0.5 < time.monotonic() - began < 30
-    assert 3 < 10_000 - len(service.faults[operation]) < 40  # it waited longer each time
+    assert 3 < 10_000 - len(service.faults[operation]) < 40  # the pauses grow
 
 
 @pytest.mark.parametrize("fault", [drop, answer(503, "port is not open"), answer(502, "was not found")])
@@ -167,7 +169,7 @@ def test_a_machine_whose_time_was_up_is_replaced(service):
 
 
 def test_a_machine_that_hangs_is_replaced(service, monkeypatch):
-    """A run ends by its own limit; one that does not is the machine's failure, not the program's."""
+    """A run ends by its own limit; if it does not, the machine has failed, not the program."""
     monkeypatch.setattr(e2b, "_GRACE", 0.0)
 
     async def hang(request):
@@ -214,7 +216,7 @@ def test_no_service_no_key_and_no_template_are_outages(service, monkeypatch):
 
 
 def test_a_machine_without_what_is_needed_is_refused(service):
-    """Else every program would fail in it, and look wrong."""
+    """Otherwise every program would fail on it and count as wrong."""
 
     async def no_python(request):
         response = web.StreamResponse(headers={"Content-Type": "application/connect+json"})
