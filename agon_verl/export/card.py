@@ -41,11 +41,7 @@ def card(pair: TrainedPair, rank: int) -> str:
         choice = f"The direction was not chosen, because {pair.cascade.why}; here {drafter} drafts."
         option, argument = f" --mode {DIRECTIONS[0]}", f', mode="{DIRECTIONS[0]}"'
     return _CARD.substitute(
-        base=pair.base.path,
-        step=pair.step,
-        choice=choice,
-        option=option,
-        argument=argument,
+        {"base": pair.base.path, "step": pair.step, "choice": choice, "option": option, "argument": argument},
         peft=peft_code(pair.base.path, "."),
         vllm=vllm_command(pair.base.path, rank, "."),
     )
@@ -80,6 +76,8 @@ if __name__ == "__main__":
 ```
 
 ## One adapter alone
+
+Plain PEFT and vLLM use the base's own chat template and sampling.
 
 ```python
 from peft import PeftModel

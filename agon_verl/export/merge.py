@@ -7,7 +7,7 @@ which a small change may not survive: the adapters are exactly what was trained,
 import shutil
 from pathlib import Path
 
-from agon_verl.export import ExportError
+from agon_verl.errors import CheckpointError
 
 
 def merge(base: Path, adapter: Path, out: Path) -> None:
@@ -21,10 +21,10 @@ def merge(base: Path, adapter: Path, out: Path) -> None:
         tokenizer = AutoTokenizer.from_pretrained(base)
     except (OSError, ValueError) as error:
         first_line = str(error).partition("\n")[0]
-        raise ExportError(f"{base} cannot be loaded for --merged: {first_line}") from None
+        raise CheckpointError(f"{base} cannot be loaded for --merged: {first_line}") from None
     pair = PeftModel.from_pretrained(model, str(adapter))  # keeps the adapter in float32, whatever the base's type
     if model.config.tie_word_embeddings and hasattr(model.get_output_embeddings(), "lora_A"):
-        raise ExportError(
+        raise CheckpointError(
             f"adapter {adapter.name} changes the output layer, which is also the embedding, and a merge would change "
             "both: export without --merged"
         )

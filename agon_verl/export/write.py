@@ -16,7 +16,7 @@ from pathlib import Path
 from safetensors import SafetensorError
 from safetensors.torch import load_file
 
-from agon_verl.export import ExportError
+from agon_verl.errors import CheckpointError
 from agon_verl.export.card import card, peft_code, reason, vllm_command
 from agon_verl.export.merge import merge
 from agon_verl.game.roles import ADAPTERS
@@ -31,7 +31,7 @@ def export(
     """Write all of `out`, or nothing if it fails. Returns a summary for the user."""
     out = out.absolute()
     if out.exists() and not (out.is_dir() and not any(out.iterdir())):
-        raise ExportError(f"{out} exists and is not an empty folder: choose another one, or remove it")
+        raise CheckpointError(f"{out} exists and is not an empty folder: choose another one, or remove it")
     folder = find_checkpoint(checkpoint)
     manifest = Manifest.read(folder)
     base_model, weights = find_base(manifest.base, manifest.base_hash, base, needed=merged)
@@ -58,10 +58,10 @@ def _write_adapter(source: Path, target: Path, base: str) -> int:
         config = json.loads((source / "adapter_config.json").read_text())
         tensors = load_file(source / ADAPTER_FILE)
     except (OSError, ValueError, SafetensorError) as error:
-        raise ExportError(f"{source} is not a complete adapter: use another checkpoint ({error})") from None
+        raise CheckpointError(f"{source} is not a complete adapter: use another checkpoint ({error})") from None
     for name, tensor in tensors.items():
         if not tensor.isfinite().all():
-            raise ExportError(f"{source} has NaN or infinity in {name}: use an earlier checkpoint")
+            raise CheckpointError(f"{source} has NaN or infinity in {name}: use an earlier checkpoint")
     target.mkdir()
     config.update(base_model_name_or_path=base, inference_mode=True)
     (target / "adapter_config.json").write_text(json.dumps(config, indent=2, sort_keys=True) + "\n")

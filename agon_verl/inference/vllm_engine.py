@@ -17,6 +17,7 @@ from agon_verl.inference.chat import Chat, Messages, StreamDecoder
 from agon_verl.inference.players import InferenceError, Players, Sampling
 from agon_verl.pair.trained import vllm_rank
 
+Enough = Callable[[], bool] | None
 POLL_SECONDS = 1.0  # between two checks of an engine that has not answered yet
 DIED = "the vLLM engine has died: its own error is above"
 
@@ -93,22 +94,13 @@ class Engine(Chat):
         raise InferenceError("vLLM ended a request without a completion")
 
     def stream(
-        self,
-        messages: Messages,
-        player: str = BASE,
-        sampling: Sampling | None = None,
-        enough: Callable[[], bool] | None = None,
+        self, messages: Messages, player: str = BASE, sampling: Sampling | None = None, enough: Enough = None
     ) -> AsyncGenerator[str | Completion, None]:
         """Pieces of text, then the completion. It ends early if `enough` returns true after a piece."""
         return self._request(messages, player, sampling, streaming=True, enough=enough)
 
     async def _request(
-        self,
-        messages: Messages,
-        player: str,
-        sampling: Sampling | None,
-        streaming: bool,
-        enough: Callable[[], bool] | None = None,
+        self, messages: Messages, player: str, sampling: Sampling | None, streaming: bool, enough: Enough = None
     ) -> AsyncGenerator[str | Completion, None]:
         from vllm import SamplingParams
         from vllm.sampling_params import RequestOutputKind

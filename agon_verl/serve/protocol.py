@@ -41,12 +41,7 @@ class ApiError(AgonError):
     """Sent to the client as OpenAI's error object."""
 
     def __init__(
-        self,
-        status: int,
-        message: str,
-        param: str | None = None,
-        code: str | None = None,
-        retry_after: int | None = None,
+        self, status: int, message: str, param: str | None = None, code: str | None = None, retry_after: int = 0
     ) -> None:
         super().__init__(message)
         self.status, self.retry_after = status, retry_after

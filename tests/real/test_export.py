@@ -1,4 +1,4 @@
-"""An export says what the engine says: in plain PEFT, as merged models, and in plain vLLM, which plays the cascade."""
+"""An export has the log-probs of the training engine: in plain PEFT, merged, and in plain vLLM with the cascade."""
 
 import json
 import os
@@ -65,7 +65,7 @@ def exported(tiny: Path, tmp_path_factory: pytest.TempPathFactory) -> Exported:
     return Exported(base, folder / "out", ids, own)
 
 
-def said(model: torch.nn.Module, ids: torch.Tensor) -> torch.Tensor:
+def token_log_probs(model: torch.nn.Module, ids: torch.Tensor) -> torch.Tensor:
     """The log-probs that a plain model gives to every token but the first: (rows, tokens - 1)."""
     with torch.no_grad():
         scores = model(ids).logits[:, :-1].log_softmax(-1)
@@ -80,17 +80,17 @@ def loaded(path: Path) -> torch.nn.Module:
     return AutoModelForCausalLM.from_pretrained(path, dtype=torch.float32)
 
 
-def test_training_has_set_the_adapters_apart(exported: Exported) -> None:
-    """Else the tests below could not tell them from each other, nor from the base."""
-    base = said(loaded(exported.base), exported.ids)
+def test_the_trained_adapters_differ(exported: Exported) -> None:
+    """Otherwise the tests below could not distinguish them from each other and from the base."""
+    base = token_log_probs(loaded(exported.base), exported.ids)
     a, b = exported.engine["A"], exported.engine["B"]
     assert min(gap(a, b), gap(a, base), gap(b, base)) > APART
 
 
 @pytest.mark.parametrize("adapter", ["A", "B"])
-def test_plain_peft_says_what_the_engine_says(exported: Exported, adapter: str) -> None:
+def test_plain_peft_has_the_engines_log_probs(exported: Exported, adapter: str) -> None:
     model = PeftModel.from_pretrained(loaded(exported.base), str(exported.out / adapter))
-    difference = gap(said(model, exported.ids), exported.engine[adapter])
+    difference = gap(token_log_probs(model, exported.ids), exported.engine[adapter])
     print(f"{adapter}: PEFT beside the engine {difference:.2g}")
     assert difference < TOLERANCE
 
@@ -100,15 +100,15 @@ def test_both_adapters_fit_in_one_peft_model(exported: Exported) -> None:
     model.load_adapter(str(exported.out / "B"), adapter_name="B")
     for adapter in "BAB":
         model.set_adapter(adapter)
-        assert gap(said(model, exported.ids), exported.engine[adapter]) < TOLERANCE
+        assert gap(token_log_probs(model, exported.ids), exported.engine[adapter]) < TOLERANCE
 
 
 @pytest.mark.parametrize("adapter", ["A", "B"])
-def test_a_merged_model_says_what_the_engine_says(exported: Exported, adapter: str) -> None:
+def test_a_merged_model_has_the_engines_log_probs(exported: Exported, adapter: str) -> None:
     folder = exported.out / "merged" / adapter
     model = AutoModelForCausalLM.from_pretrained(folder)
     assert model.dtype == torch.float32  # the tiny base's own
-    difference = gap(said(model, exported.ids), exported.engine[adapter])
+    difference = gap(token_log_probs(model, exported.ids), exported.engine[adapter])
     print(f"{adapter}: merged beside the engine {difference:.2g}")
     assert difference < TOLERANCE
     tokenizers = [AutoTokenizer.from_pretrained(path) for path in (folder, exported.base)]
@@ -154,7 +154,7 @@ def test_a_base_that_cannot_be_loaded_is_named(
 def test_a_change_of_an_output_layer_that_is_also_the_embedding_is_not_merged(
     exported: Exported, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The merge would change the embedding with it, without a word."""
+    """The merge would silently change the embedding too."""
     config = LoraConfig(task_type="CAUSAL_LM", target_modules=["lm_head"])
     checkpoint = tmp_path / "global_step_3"
     for adapter in "AB":
@@ -187,14 +187,14 @@ SLOTS = {name: LoRARequest(name, number, name) for number, name in enumerate("AB
 
 
 def turn(adapter, output, **more):
-    said = output.outputs[0]
-    found = [said_of[token].logprob for token, said_of in zip(said.token_ids, said.logprobs, strict=True)]
+    completion = output.outputs[0]
+    pairs = zip(completion.token_ids, completion.logprobs, strict=True)
     return {
         "adapter": adapter,
         "prompt": list(output.prompt_token_ids),
-        "response": list(said.token_ids),
-        "log_probs": found,
-        "text": said.text,
+        "response": list(completion.token_ids),
+        "log_probs": [by_token[token].logprob for token, by_token in pairs],
+        "text": completion.text,
         **more,
     }
 
@@ -235,10 +235,16 @@ if __name__ == "__main__":
 
 @pytest.fixture(scope="module")
 def served(exported: Exported, tmp_path_factory: pytest.TempPathFactory) -> dict:
-    """What plain vLLM says over the export, in a process of its own."""
+    """The output of plain vLLM over the export, in a process of its own."""
     folder = tmp_path_factory.mktemp("vllm")
     (folder / "script.py").write_text(SCRIPT)
-    command = [sys.executable, folder / "script.py", exported.base, json.dumps(exported.ids.tolist()), folder / "found"]
+    command = [
+        sys.executable,
+        folder / "script.py",
+        exported.base,
+        json.dumps(exported.ids.tolist()),
+        folder / "output.json",
+    ]
     environment = {
         **os.environ,
         "PYTHONPATH": str(ROOT),
@@ -248,7 +254,7 @@ def served(exported: Exported, tmp_path_factory: pytest.TempPathFactory) -> dict
     }
     done = subprocess.run(command, cwd=exported.out, env=environment, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, (done.stdout + done.stderr)[-4000:]
-    return json.loads((folder / "found").read_text())
+    return json.loads((folder / "output.json").read_text())
 
 
 def vllm_beside_peft(exported: Exported, turns: list[dict], adapter: str) -> float:
@@ -256,14 +262,14 @@ def vllm_beside_peft(exported: Exported, turns: list[dict], adapter: str) -> flo
     model = PeftModel.from_pretrained(loaded(exported.base), str(exported.out / adapter))
     gaps = []
     for turn in turns:
-        scores = said(model, torch.tensor([turn["prompt"] + turn["response"]]))[0, len(turn["prompt"]) - 1 :]
+        scores = token_log_probs(model, torch.tensor([turn["prompt"] + turn["response"]]))[0, len(turn["prompt"]) - 1 :]
         gaps.append(gap(scores, torch.tensor(turn["log_probs"])))
     return max(gaps)
 
 
 @pytest.mark.real
 @pytest.mark.parametrize(("adapter", "other"), [("A", "B"), ("B", "A")])
-def test_plain_vllm_says_what_plain_peft_says(exported: Exported, served: dict, adapter: str, other: str) -> None:
+def test_plain_vllm_has_the_log_probs_of_plain_peft(exported: Exported, served: dict, adapter: str, other: str) -> None:
     turns = [turn for turn in served["mixed"] + served["played"] if turn["adapter"] == adapter]
     assert len(turns) == ROWS + 2
     own, swapped = (vllm_beside_peft(exported, turns, name) for name in (adapter, other))

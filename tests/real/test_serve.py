@@ -1,4 +1,4 @@
-"""The command serves a pair of random adapters on one real vLLM engine, and the real `openai` client talks to it.
+"""The command serves a pair of random adapters on one vLLM engine, and the `openai` client talks to it.
 
 The tests of this file share one server and run in order: the last one tells it to stop.
 """
@@ -92,7 +92,7 @@ class Server:
 
         def ticks() -> int:
             fields = [(path / "stat").read_text().rpartition(")")[2].split() for path in self.processes()]
-            return sum(int(found[11]) + int(found[12]) for found in fields)
+            return sum(int(values[11]) + int(values[12]) for values in fields)
 
         before = ticks()
         time.sleep(seconds)
@@ -144,8 +144,8 @@ def wait_for(reached: Callable[[], bool], seconds: float) -> None:
 
 @pytest.fixture(scope="module")
 def server(pair: Path) -> Iterator[Server]:
-    with started(pair / "export", "--max-running", 8, "--max-queue", 24, "--drain", 60, keys="first,second") as found:
-        yield ready(found)
+    with started(pair / "export", "--max-running", 8, "--max-queue", 24, "--drain", 60, keys="first,second") as server:
+        yield ready(server)
 
 
 @pytest.fixture(scope="module")
@@ -153,16 +153,16 @@ def client(server: Server) -> openai.OpenAI:
     return server.client()
 
 
-def said(response: Any) -> tuple[str | None, str]:
+def parts_of(response: Any) -> tuple[str | None, str]:
     message = response.choices[0].message
     return getattr(message, "reasoning_content", None), message.content
 
 
-def test_the_names(client: openai.OpenAI) -> None:
+def test_the_models(client: openai.OpenAI) -> None:
     assert [model.id for model in client.models.list()] == ["agon", "A_to_B", "B_to_A", "A", "B", "base"]
 
 
-def test_vllm_is_one_process_and_does_not_wait_for_another(server: Server) -> None:
+def test_vllm_has_one_process(server: Server) -> None:
     names = [(path / "cmdline").read_bytes().split(b"\0")[0].decode() for path in server.processes()]
     assert [name for name in names if name.startswith("VLLM")] == ["VLLM::EngineCore"]
 
@@ -171,18 +171,18 @@ def test_a_chat_is_the_cascade_played_by_hand(client: openai.OpenAI) -> None:
     shown = set()
     for number in (0, 3, 7):
         problem = [{"role": "user", "content": f"What is 2+{number}?"}]
-        asked = {**GREEDY, "messages": problem}
-        whole = client.chat.completions.create(model="agon", **asked, **DRAFT)
-        draft, final = whole.agon["draft"], said(whole)
-        alone = client.chat.completions.create(model="B", **asked)
-        assert (draft.get("reasoning_content"), draft["content"]) == said(alone) and draft["player"] == "B"
+        request = {**GREEDY, "messages": problem}
+        whole = client.chat.completions.create(model="agon", **request, **DRAFT)
+        draft, final = whole.agon["draft"], parts_of(whole)
+        alone = client.chat.completions.create(model="B", **request)
+        assert (draft.get("reasoning_content"), draft["content"]) == parts_of(alone) and draft["player"] == "B"
         closed = f"</think>{draft['content']}" if draft["content"] else ""
         summary = transcript.read((draft.get("reasoning_content") or "") + closed, opened=True).summary
         assert whole.agon["shown"] == (summary and withhold_answer(summary))
         shown.add(summary)
-        by_hand = {**asked, "messages": challenge_messages(problem, whole.agon["shown"])}
+        by_hand = {**request, "messages": challenge_messages(problem, whole.agon["shown"])}
         second = client.chat.completions.create(model="A", **by_hand)
-        assert said(second) == final and second.choices[0].finish_reason == "length"
+        assert parts_of(second) == final and second.choices[0].finish_reason == "length"
         used, first, last = whole.usage, alone.usage, second.usage
         assert used.prompt_tokens == first.prompt_tokens + last.prompt_tokens
         assert used.completion_tokens == 96 and used.total_tokens == used.prompt_tokens + 96
@@ -192,44 +192,46 @@ def test_a_chat_is_the_cascade_played_by_hand(client: openai.OpenAI) -> None:
     assert None in shown and len(shown) > 1  # some drafts have closed their reasoning and some have not
 
 
-def test_every_model_has_its_own_voice(client: openai.OpenAI) -> None:
+def test_every_model_answers_differently(client: openai.OpenAI) -> None:
     names = ("A_to_B", "B_to_A", "A", "B", "base")
-    found = {name: said(client.chat.completions.create(model=name, **GREEDY)) for name in names}
-    assert len(set(found.values())) == len(names)
-    assert found["B_to_A"] == said(client.chat.completions.create(model="agon", **GREEDY))
+    answers = {name: parts_of(client.chat.completions.create(model=name, **GREEDY)) for name in names}
+    assert len(set(answers.values())) == len(names)
+    assert answers["B_to_A"] == parts_of(client.chat.completions.create(model="agon", **GREEDY))
     earlier = [{"role": "system", "content": "Add."}, *PROBLEM, {"role": "assistant", "content": "5"}, *PROBLEM]
     later = client.chat.completions.create(model="agon", **{**GREEDY, "messages": earlier}, **DRAFT)
-    assert later.usage.prompt_tokens_details.draft_tokens > 12 and said(later) != found["B_to_A"]
+    assert later.usage.prompt_tokens_details.draft_tokens > 12 and parts_of(later) != answers["B_to_A"]
 
 
-@pytest.mark.parametrize("asked", [{}, {"temperature": 1.5, "top_p": 0.9, "seed": 2**63 - 1}, {"model": "A"}])
-def test_a_stream_adds_up_to_the_whole(client: openai.OpenAI, asked: dict) -> None:
-    asked = {"model": "agon", **GREEDY, **asked}
-    whole = client.chat.completions.create(**asked, **DRAFT)
-    chunks = list(client.chat.completions.create(**asked, **DRAFT, stream=True, stream_options={"include_usage": True}))
+@pytest.mark.parametrize("request_fields", [{}, {"temperature": 1.5, "top_p": 0.9, "seed": 2**63 - 1}, {"model": "A"}])
+def test_a_stream_adds_up_to_the_complete_answer(client: openai.OpenAI, request_fields: dict) -> None:
+    request = {"model": "agon", **GREEDY, **request_fields}
+    whole = client.chat.completions.create(**request, **DRAFT)
+    chunks = list(
+        client.chat.completions.create(**request, **DRAFT, stream=True, stream_options={"include_usage": True})
+    )
     deltas = [chunk.choices[0].delta for chunk in chunks[:-1]]
     assert deltas[0].role == "assistant" and len(chunks) > 8
     parts = ["".join(getattr(delta, name, None) or "" for delta in deltas) for name in ("reasoning_content", "content")]
-    assert parts == [part or "" for part in said(whole)]
+    assert parts == [part or "" for part in parts_of(whole)]
     assert chunks[-2].choices[0].finish_reason == whole.choices[0].finish_reason
     assert chunks[-2].agon == whole.agon and chunks[-1].usage == whole.usage and chunks[-1].choices == []
 
 
 def test_a_stop_string_ends_the_content(client: openai.OpenAI, server: Server) -> None:
-    asked = {**GREEDY, "model": "A"}
-    content = client.chat.completions.create(**asked).choices[0].message.content
+    request = {**GREEDY, "model": "A"}
+    content = client.chat.completions.create(**request).choices[0].message.content
     stop = content[10:13]
-    stopped = client.chat.completions.create(**{**asked, "max_tokens": LONG}, stop=[stop])
+    stopped = client.chat.completions.create(**{**request, "max_tokens": LONG}, stop=[stop])
     assert stopped.choices[0].message.content == content[: content.index(stop)]
     assert stopped.choices[0].finish_reason == "stop" and stopped.usage.completion_tokens < 48
     wait_for(lambda: server.health().json()["in_vllm"] == 0, 2)
 
 
 def test_bad_requests(client: openai.OpenAI, server: Server) -> None:
-    def refused(kind: type[openai.APIStatusError], told: str, **fields: Any) -> None:
+    def refused(kind: type[openai.APIStatusError], message: str, **fields: Any) -> None:
         with pytest.raises(kind) as caught:
             client.chat.completions.create(**{"model": "agon", **GREEDY, **fields})
-        assert told in str(caught.value) and caught.value.body["type"] == "invalid_request_error" or kind is not bad
+        assert message in str(caught.value) and caught.value.body["type"] == "invalid_request_error" or kind is not bad
 
     bad = openai.BadRequestError
     refused(openai.NotFoundError, "model 'gpt-4' does not exist: use one of agon, A_to_B", model="gpt-4")
@@ -255,15 +257,15 @@ def test_bad_requests(client: openai.OpenAI, server: Server) -> None:
 
 @pytest.mark.parametrize("clients", [32, 64])
 def test_many_clients_at_once(server: Server, clients: int) -> None:
-    """8 may run and 24 wait: 32 fit, of 64 some are told to come back."""
+    """8 may run and 24 wait: 32 fit, of 64 some get status 429."""
 
     async def ask(client: openai.AsyncOpenAI, number: int) -> tuple[int, str]:
         problem = [{"role": "user", "content": f"What is {number}+3?"}]
-        asked = {**GREEDY, "messages": problem, "model": ("agon", "A", "B", "A_to_B")[number % 4]}
+        request = {**GREEDY, "messages": problem, "model": ("agon", "A", "B", "A_to_B")[number % 4]}
         try:
             if number % 3:
-                return 200, (await client.chat.completions.create(**asked)).choices[0].finish_reason
-            chunks = [chunk async for chunk in await client.chat.completions.create(**asked, stream=True)]
+                return 200, (await client.chat.completions.create(**request)).choices[0].finish_reason
+            chunks = [chunk async for chunk in await client.chat.completions.create(**request, stream=True)]
             return 200, chunks[-1].choices[0].finish_reason
         except openai.RateLimitError as error:
             assert 1 <= int(error.response.headers["retry-after"]) <= 60
@@ -273,21 +275,21 @@ def test_many_clients_at_once(server: Server, clients: int) -> None:
         async with server.client(openai.AsyncOpenAI) as client:
             return await asyncio.gather(*(ask(client, number) for number in range(clients)))
 
-    found = asyncio.run(all_of_them())
-    assert set(found) == {(200, "length"), *([(429, "queue_full")] if clients > 32 else [])}
+    outcomes = asyncio.run(all_of_them())
+    assert set(outcomes) == {(200, "length"), *([(429, "queue_full")] if clients > 32 else [])}
     assert server.health().json() == {"status": "ok", "running": 0, "waiting": 0, "in_vllm": 0}
 
 
 @pytest.mark.parametrize("left", ["draft", "final", "whole"])
-def test_a_client_that_leaves_takes_its_request_along(server: Server, left: str) -> None:
-    """While a draft is written, in the middle of the answer, and while a whole one is waited for."""
-    asked = {**GREEDY, "max_tokens": LONG, "model": "A" if left == "final" else "agon", "stream": left != "whole"}
+def test_a_disconnected_client_frees_the_engine(server: Server, left: str) -> None:
+    """During a draft, in the middle of a streamed answer, and while waiting for a complete one."""
+    request = {**GREEDY, "max_tokens": LONG, "model": "A" if left == "final" else "agon", "stream": left != "whole"}
     with httpx.Client(headers={"authorization": "Bearer first"}, trust_env=False) as http:
         if left == "whole":
             with pytest.raises(httpx.ReadTimeout):
-                http.post(f"{server.url}/v1/chat/completions", json=asked, timeout=1)
+                http.post(f"{server.url}/v1/chat/completions", json=request, timeout=1)
         else:
-            with http.stream("POST", f"{server.url}/v1/chat/completions", json=asked, timeout=60) as response:
+            with http.stream("POST", f"{server.url}/v1/chat/completions", json=request, timeout=60) as response:
                 lines = (line for line in response.iter_lines() if line)
                 for _ in range(1 if left == "draft" else 5):
                     next(lines)
@@ -297,7 +299,7 @@ def test_a_client_that_leaves_takes_its_request_along(server: Server, left: str)
     wait_for(lambda: server.busy() < 0.1, 5)  # vLLM itself has stopped, long before the end
 
 
-def test_a_server_told_to_stop_ends_what_it_has_begun_and_leaves_nothing(server: Server, client: openai.OpenAI) -> None:
+def test_shutdown_ends_accepted_requests_and_leaves_no_process(server: Server, client: openai.OpenAI) -> None:
     stream = client.chat.completions.create(model="A", **{**GREEDY, "max_tokens": 300}, stream=True)
     next(stream)
     server.process.send_signal(signal.SIGTERM)
@@ -313,14 +315,14 @@ def test_a_server_told_to_stop_ends_what_it_has_begun_and_leaves_nothing(server:
 
 
 @pytest.mark.parametrize("answering", [True, False])
-def test_a_base_alone_is_served_and_the_death_of_vllm_is_told(pair: Path, answering: bool) -> None:
+def test_a_base_alone_is_served_and_the_death_of_vllm_is_reported(pair: Path, answering: bool) -> None:
     with started(pair / "base", "--max-tokens", LONG, "--max-prompt", 384, "--drain", 1) as server:
         client = ready(server).client(key="any")
         assert [model.id for model in client.models.list()] == ["agon", "base"]
         if not answering:
             assert kill_marked(server.mark, "VLLM::EngineCore", signal.SIGSTOP) == 1
         stream = client.chat.completions.create(model="agon", **{**GREEDY, "max_tokens": LONG}, stream=True)
-        next(stream)  # says who speaks, and comes before vLLM is asked
+        next(stream)  # the role, which is sent before vLLM gets the request
         if answering:
             next(stream)
         else:

@@ -1,4 +1,4 @@
-"""What an export holds, how it chooses a direction, and what it refuses, on crafted checkpoints."""
+"""The content of an export, the choice of a direction, and the errors, on small hand-made checkpoints."""
 
 import json
 import os
@@ -39,7 +39,7 @@ def base(tmp_path: Path) -> Path:
 
 
 def make_checkpoint(run: Path, base: Path, step: int = 3, /, **changes: Any) -> Path:
-    """A checkpoint as far as an export reads it: the manifest and both adapters."""
+    """The part of a checkpoint that an export reads: the manifest and both adapters."""
     values: dict[str, Any] = {
         "step": step,
         "base": str(base),
@@ -68,7 +68,7 @@ def exported(*arguments: object) -> dict[str, Any]:
 
 
 def refusal(capsys: pytest.CaptureFixture[str], *arguments: object) -> str:
-    """The one sentence of an export that fails; it leaves nothing behind."""
+    """The message of an export that fails. It must leave no file behind."""
     out = Path(str(arguments[1]))
     before = sorted(out.parent.rglob("*"))
     capsys.readouterr()
@@ -79,7 +79,7 @@ def refusal(capsys: pytest.CaptureFixture[str], *arguments: object) -> str:
     return output.err
 
 
-def test_an_export_holds_two_adapters_marked_for_inference_over_the_base(tmp_path: Path, base: Path) -> None:
+def test_an_export_has_two_adapters_configured_for_inference(tmp_path: Path, base: Path) -> None:
     checkpoint, out = make_checkpoint(tmp_path / "run", base), tmp_path / "deep" / "out"
     exported(checkpoint, out)
     assert sorted(path.name for path in out.iterdir()) == ["A", "B", "README.md", "pair.json"]
@@ -118,13 +118,13 @@ def test_pair_json_has_all_keys(tmp_path: Path, base: Path) -> None:
     }
 
 
-def test_the_prompts_are_those_the_pair_was_trained_with_not_todays(tmp_path: Path, base: Path) -> None:
+def test_the_prompts_are_those_of_the_training(tmp_path: Path, base: Path) -> None:
     texts = {"challenge": "{problem} beat {attempt}", "no_summary": "nothing", "withheld": "[?]"}
     checkpoint = make_checkpoint(tmp_path / "run", base, prompts=texts)
     assert exported(checkpoint, tmp_path / "out")["prompts"] == texts
 
 
-def test_of_a_run_the_checkpoint_that_its_pointer_names_is_taken(tmp_path: Path, base: Path) -> None:
+def test_a_runs_folder_stands_for_the_checkpoint_that_its_pointer_names(tmp_path: Path, base: Path) -> None:
     run = tmp_path / "run"
     for step in (8, 10, 9):
         make_checkpoint(run, base, step)
@@ -136,7 +136,7 @@ def acc(source: str, direction: str, n: int = 1) -> str:
     return f"val-core/{source}/{direction}/acc/mean@{n}"
 
 
-def test_data_sources_weigh_the_same() -> None:
+def test_data_sources_have_equal_weight() -> None:
     metrics = {
         acc("x", "A_to_B"): 0.9,
         acc("x", "B_to_A"): 0.2,
@@ -159,29 +159,29 @@ def test_data_sources_weigh_the_same() -> None:
         {name.replace("acc/mean", "acc/best"): 0.5 for name in (acc("x", "A_to_B"), acc("x", "B_to_A"))},
     ],
 )
-def test_without_an_accuracy_of_both_directions_there_is_no_choice_but_a_reason(metrics: dict[str, float]) -> None:
+def test_without_accuracies_of_both_directions_none_is_chosen(metrics: dict[str, float]) -> None:
     chosen = choose(metrics, None)
     assert (chosen.direction, chosen.accuracy) == (None, None) and "no validation accuracy" in chosen.why
 
 
-def test_a_tie_goes_to_the_first_and_says_so() -> None:
+def test_a_tie_goes_to_the_first_direction() -> None:
     chosen = choose({acc("x", "A_to_B"): 0.5, acc("x", "B_to_A"): 0.5}, None)
     assert chosen.direction == "A_to_B" and "equal" in chosen.why
 
 
-def test_a_direction_given_wins_over_validation_whose_figures_stay(tmp_path: Path, base: Path) -> None:
+def test_the_direction_option_overrides_validation(tmp_path: Path, base: Path) -> None:
     checkpoint = make_checkpoint(tmp_path / "run", base)
     cascade = exported(checkpoint, tmp_path / "out", "--direction", "A_to_B")["cascade"]
     assert cascade == {"direction": "A_to_B", "why": "given", "accuracy": {"A_to_B": 0.5, "B_to_A": 0.75}}
 
 
-def test_metrics_that_json_cannot_hold_are_left_out(tmp_path: Path, base: Path) -> None:
+def test_metrics_that_are_not_finite_numbers_are_left_out(tmp_path: Path, base: Path) -> None:
     metrics = {acc("x", "A_to_B"): 0.5, acc("x", "B_to_A"): float("nan"), "y": torch.tensor(1.0)}
     record = exported(make_checkpoint(tmp_path / "run", base, metrics=metrics), tmp_path / "out")
     assert record["metrics"] == {acc("x", "A_to_B"): 0.5} and record["cascade"]["direction"] is None
 
 
-def test_a_base_that_moved_is_found_where_it_is_said_to_be(tmp_path: Path, base: Path) -> None:
+def test_the_base_option_names_a_base_that_has_moved(tmp_path: Path, base: Path) -> None:
     checkpoint = make_checkpoint(tmp_path / "run", base)
     base.rename(tmp_path / "moved")
     record = exported(checkpoint, tmp_path / "out", "--base", tmp_path / "moved")
@@ -189,7 +189,7 @@ def test_a_base_that_moved_is_found_where_it_is_said_to_be(tmp_path: Path, base:
 
 
 @pytest.mark.parametrize("name", ["gone/far", "/nowhere/at/all", "not a name"])
-def test_a_base_that_is_not_here_is_not_checked_which_is_said(
+def test_a_missing_base_is_reported_as_not_checked(
     tmp_path: Path, base: Path, capsys: pytest.CaptureFixture[str], name: str
 ) -> None:
     checkpoint = make_checkpoint(tmp_path / "run", base, base=name)
@@ -198,7 +198,7 @@ def test_a_base_that_is_not_here_is_not_checked_which_is_said(
     assert f"{name} is not on this machine, so its weights were not checked" in capsys.readouterr().out
 
 
-def test_another_base_is_refused(tmp_path: Path, base: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_base_with_other_weights_is_refused(tmp_path: Path, base: Path, capsys: pytest.CaptureFixture[str]) -> None:
     checkpoint = make_checkpoint(tmp_path / "run", base)
     was = hash_of_base(base)
     save_file({"weight": torch.arange(12.0) + 1e-3}, base / "model.safetensors")
@@ -206,7 +206,7 @@ def test_another_base_is_refused(tmp_path: Path, base: Path, capsys: pytest.Capt
     assert "not the base" in message and was[:12] in message and hash_of_base(base)[:12] in message
 
 
-def test_what_is_asked_of_a_base_that_is_not_there_is_refused(
+def test_a_base_that_is_needed_and_unreadable_is_refused(
     tmp_path: Path, base: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     checkpoint = make_checkpoint(tmp_path / "run", base, base="/gone")
@@ -216,9 +216,7 @@ def test_what_is_asked_of_a_base_that_is_not_there_is_refused(
     assert "no readable weights" in refusal(capsys, checkpoint, tmp_path / "out", "--base", base)
 
 
-def test_a_place_that_is_taken_is_refused_and_left_alone(
-    tmp_path: Path, base: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_an_existing_folder_is_not_overwritten(tmp_path: Path, base: Path, capsys: pytest.CaptureFixture[str]) -> None:
     checkpoint, out = make_checkpoint(tmp_path / "run", base), tmp_path / "out"
     out.mkdir()
     (out / "mine").touch()
@@ -229,7 +227,9 @@ def test_a_place_that_is_taken_is_refused_and_left_alone(
     assert "not an empty folder" in refusal(capsys, checkpoint, base / "model.safetensors")
 
 
-def test_what_is_no_checkpoint_is_refused(tmp_path: Path, base: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_folder_that_is_not_a_checkpoint_is_refused(
+    tmp_path: Path, base: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     (tmp_path / "global_step_1").mkdir()
     (tmp_path / "empty").mkdir()
     for name, words in [("none", "is not a folder"), ("global_step_1", "no pair.json"), ("empty", "has no checkpoint")]:
@@ -242,9 +242,7 @@ def test_what_is_no_checkpoint_is_refused(tmp_path: Path, base: Path, capsys: py
         assert words in refusal(capsys, checkpoint, tmp_path / "out")
 
 
-def test_a_setting_that_this_version_does_not_know_is_named(
-    tmp_path: Path, base: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_an_unknown_setting_is_named(tmp_path: Path, base: Path, capsys: pytest.CaptureFixture[str]) -> None:
     checkpoint = make_checkpoint(tmp_path / "run", base, game={"domain": "poems"})
     assert "agon.domain=poems" in refusal(capsys, checkpoint, tmp_path / "out")
 
@@ -263,7 +261,7 @@ def test_a_damaged_adapter_is_refused(tmp_path: Path, base: Path, capsys: pytest
 
 
 @pytest.mark.parametrize(("rank", "room"), [(1, 8), (16, 16), (24, 32), (300, 320), (512, 512)])
-def test_vllm_is_told_a_rank_that_it_takes(
+def test_the_vllm_command_has_a_rank_that_vllm_accepts(
     tmp_path: Path, base: Path, capsys: pytest.CaptureFixture[str], rank: int, room: int
 ) -> None:
     checkpoint, out = make_checkpoint(tmp_path / "run", base), tmp_path / "my out"
@@ -275,7 +273,7 @@ def test_vllm_is_told_a_rank_that_it_takes(
     )
 
 
-def test_the_command_starts_without_verl_and_ends_with_one_sentence(tmp_path: Path, base: Path) -> None:
+def test_the_command_needs_no_verl_and_reports_errors_in_one_line(tmp_path: Path, base: Path) -> None:
     checkpoint = make_checkpoint(tmp_path / "run", base)
     (tmp_path / "verl.py").write_text("raise ImportError")  # its import takes ten seconds, and machines may lack it
     command = [sys.executable, "-m", "agon_verl.export", checkpoint, tmp_path / "out"]
@@ -299,7 +297,7 @@ def bash_and_python(out: Path) -> tuple[list[str], list[str]]:
 def test_the_readme_plays_the_trained_game(
     tmp_path: Path, base: Path, monkeypatch: pytest.MonkeyPatch, changes: dict[str, Any], mode: str
 ) -> None:
-    """Its commands are read by the commands themselves, and its script is run as a reader would."""
+    """The serve line goes through serve's own parser, and the script is executed."""
     exported(make_checkpoint(tmp_path / "run", base, **changes), tmp_path / "out")
     (serve, vllm), (solve, peft) = bash_and_python(tmp_path / "out")
     monkeypatch.chdir(tmp_path / "out")

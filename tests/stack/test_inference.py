@@ -1,4 +1,4 @@
-"""Who plays, told from a path; and the text that streams."""
+"""Finding the players of a path, and decoding streams."""
 
 import json
 import shutil
@@ -34,31 +34,33 @@ def test_a_run_a_checkpoint_and_an_export_are_the_same_players(tmp_path: Path, b
     checkpoint = make_checkpoint(tmp_path / "run", base, generation=GENERATION)
     assert export([str(checkpoint), str(tmp_path / "out")]) == 0
     run, step, out = (find_players(str(path)) for path in (tmp_path / "run", checkpoint, tmp_path / "out"))
-    for found in (run, step, out):
-        assert (found.base, found.base_hash, found.checked) == (str(base), hash_of_base(base), True)
-        assert found.sampling == Sampling(temperature=1.0, top_p=0.9, top_k=20, max_tokens=77)
-        assert (found.max_prompt, found.chat) == (99, {"enable_thinking": True})
-        assert (found.tags, found.domain, found.rank) == (("<r>", "</r>"), "math", 4)
-        assert found.names == ("A", "B", "base") and default_mode(found) == found.direction == "B_to_A"
-        assert found.verifier["path"] == "pkg://reward_fns.math_answer" and found.timeout == 90
+    for players in (run, step, out):
+        assert (players.base, players.base_hash, players.checked) == (str(base), hash_of_base(base), True)
+        assert players.sampling == Sampling(temperature=1.0, top_p=0.9, top_k=20, max_tokens=77)
+        assert (players.max_prompt, players.chat) == (99, {"enable_thinking": True})
+        assert (players.tags, players.domain, players.rank) == (("<r>", "</r>"), "math", 4)
+        assert players.names == ("A", "B", "base") and default_mode(players) == players.direction == "B_to_A"
+        assert players.verifier["path"] == "pkg://reward_fns.math_answer" and players.timeout == 90
     assert run.adapters == step.adapters == {a: checkpoint / "actor" / a for a in "AB"}
     assert out.adapters == {a: tmp_path / "out" / a for a in "AB"}
 
 
 def test_a_base_has_the_papers_settings(base: Path) -> None:  # noqa: F811
     (base / "config.json").touch()
-    found = find_players(str(base), domain="code", max_prompt=None)
-    assert found == Players(str(base), str(base), hash_of_base(base), checked=True, domain="code")
-    assert found.sampling == Sampling(0.6, 0.95, -1, 15360) and found.tags == REASONING_TAGS and found.timeout == 600
-    assert default_mode(found) == "base"
+    players = find_players(str(base), domain="code", max_prompt=None)
+    assert players == Players(str(base), str(base), hash_of_base(base), checked=True, domain="code")
+    assert (
+        players.sampling == Sampling(0.6, 0.95, -1, 15360) and players.tags == REASONING_TAGS and players.timeout == 600
+    )
+    assert default_mode(players) == "base"
 
 
-def test_a_hubs_model_that_is_not_here_yet_is_not_checked(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_hub_model_that_is_not_downloaded_is_not_checked(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     assert find_players("nobody/nothing") == Players("nobody/nothing", "nobody/nothing")
 
 
-def test_what_cannot_play_is_told_in_a_sentence(tmp_path: Path, base: Path) -> None:  # noqa: F811
+def test_targets_that_cannot_play_are_refused(tmp_path: Path, base: Path) -> None:  # noqa: F811
     with pytest.raises(InferenceError, match="is not a folder: give a run, a checkpoint, an export, or a base"):
         find_players(str(tmp_path / "nowhere"))
     (tmp_path / "empty").mkdir()
@@ -98,12 +100,12 @@ def test_with_one_player_b_was_never_trained(tmp_path: Path, base: Path) -> None
         assert find_players(str(path)).names == ("A", "base")
 
 
-def test_a_metric_that_json_cannot_hold_does_not_choose(tmp_path: Path, base: Path) -> None:  # noqa: F811
+def test_a_metric_that_is_not_a_number_chooses_no_direction(tmp_path: Path, base: Path) -> None:  # noqa: F811
     metrics = {f"val-core/x/{d}/acc/mean@1": float("nan") for d in ("A_to_B", "B_to_A")}
-    found = find_players(str(make_checkpoint(tmp_path / "run", base, metrics=metrics)))
-    assert found.direction is None
+    players = find_players(str(make_checkpoint(tmp_path / "run", base, metrics=metrics)))
+    assert players.direction is None
     with pytest.raises(InferenceError, match="does not record who drafts: choose the mode, A_to_B or B_to_A"):
-        default_mode(found)
+        default_mode(players)
 
 
 def test_a_partner_sees_both_attempts() -> None:
@@ -117,15 +119,15 @@ def test_a_partner_sees_both_attempts() -> None:
     assert f"<other_attempt>\n{NO_ATTEMPT}\n</other_attempt>" in last["content"]
 
 
-def test_streamed_pieces_make_the_text_and_no_half_characters(tmp_path: Path) -> None:
+def test_streamed_pieces_add_up_to_the_text_without_broken_characters(tmp_path: Path) -> None:
     tokenizer = PreTrainedTokenizerFast.from_pretrained(make_model(tmp_path))
     reader = TagKeeper(tokenizer, REASONING_TAGS)
     text = "<think>½ ≤ 1, 你好 🙂</think> What is 2+3? <answer>5</answer>"
     ids = tokenizer.encode(text + "<|end|>", add_special_tokens=False)
-    pieces = StreamDecoder(reader)
-    found = [pieces.new_text(ids[: i + 1], last=i + 1 == len(ids)) for i in range(len(ids))]
-    assert "".join(found) == reader.decode(ids) == text
-    assert not any("\ufffd" in piece for piece in found) and sum(map(bool, found)) > 10
+    decoder = StreamDecoder(reader)
+    texts = [decoder.new_text(ids[: i + 1], last=i + 1 == len(ids)) for i in range(len(ids))]
+    assert "".join(texts) == reader.decode(ids) == text
+    assert not any("\ufffd" in text for text in texts) and sum(map(bool, texts)) > 10
     cut = StreamDecoder(reader)
     broken = tokenizer.encode("🙂", add_special_tokens=False)[:1]
     assert cut.new_text(broken, last=False) == "" and cut.new_text(broken, last=True) == reader.decode(broken) != ""

@@ -1,4 +1,4 @@
-"""The endpoint's protocol. The engine here is a stand-in that says given words; tests/real/test_serve.py has vLLM."""
+"""The endpoint's protocol. The engine is a fake with fixed answers; tests/real/test_serve.py has vLLM."""
 
 import asyncio
 import json
@@ -55,12 +55,12 @@ class TestSplitter:
             ("", True, (None, None)),
         ],
     )
-    def test_what_is_reasoning(self, text: str, opened: bool, parts: tuple) -> None:
+    def test_reasoning_and_content(self, text: str, opened: bool, parts: tuple) -> None:
         found, stopped = read(text, list(range(len(text))), opened)
         assert (found.get("reasoning_content"), found.get("content")) == parts and not stopped
 
     @given(st.lists(st.sampled_from(["<think>", "</think>", "<th", "</", "ab", "a", "b", " ", "\n"])), st.data())
-    def test_the_pieces_do_not_matter(self, words: list[str], data: Any) -> None:
+    def test_the_result_does_not_depend_on_the_pieces(self, words: list[str], data: Any) -> None:
         text = "".join(words)
         cuts = data.draw(st.lists(st.integers(0, len(text))))
         opened, stop = data.draw(st.booleans()), data.draw(st.sampled_from([(), ("ab",), ("aba", "b"), ("\n\n", " a")]))
@@ -91,7 +91,7 @@ def refused(**fields: Any) -> str:
 
 
 class TestRequest:
-    def test_what_is_asked(self) -> None:
+    def test_sampling_parameters(self) -> None:
         default = Sampling(temperature=1.0, top_p=0.9, top_k=20, max_tokens=50)
         assert parse_request(json.dumps({"messages": PROBLEM}).encode()).sampling(default) == default
         fields = {"temperature": 0, "top_p": 1, "top_k": 0, "max_tokens": 9, "max_completion_tokens": 8, "seed": 7}
@@ -110,7 +110,7 @@ class TestRequest:
             {"role": "user", "content": "What is\n2+3?"},
         ]
 
-    def test_neutral_values_are_let_through_and_others_refused(self) -> None:
+    def test_neutral_values_are_accepted_and_others_refused(self) -> None:
         for name, values in NEUTRAL.items():
             for value in (None, *values):
                 parse_request(json.dumps({"messages": PROBLEM, name: value}).encode())
@@ -120,7 +120,7 @@ class TestRequest:
         assert refused(agon={"drafts": True}) == "agon.drafts is unknown: remove it"
 
     @pytest.mark.parametrize(
-        "fields, told",
+        "fields, message",
         [
             ({"messages": None}, "messages is missing"),
             ({"messages": "hello"}, "messages: Input should be a valid list"),
@@ -145,24 +145,24 @@ class TestRequest:
             ({"messages": [{"role": "user", "content": [{"type": "text"}]}]}, 'use only {"type": "text"'),
         ],
     )
-    def test_what_is_refused(self, fields: dict, told: str) -> None:
-        assert told in refused(**fields)
+    def test_invalid_requests(self, fields: dict, message: str) -> None:
+        assert message in refused(**fields)
 
     @pytest.mark.parametrize("body", [b"", b"{", b"[" * 100_000, b"\xff", b'"text"', b"[]"])
-    def test_what_is_no_request(self, body: bytes) -> None:
+    def test_bodies_that_are_not_json_objects(self, body: bytes) -> None:
         with pytest.raises(ApiError, match="the body is not"):
             parse_request(body)
 
 
 class FakeEngine:
-    """Says DRAFT and FINAL letter by letter; `hold` keeps it from ending, `fails` is what its last stage raises."""
+    """Streams FINAL by the letter. While `hold` is cleared it does not answer; its last stage raises `fails`."""
 
     def __init__(self) -> None:
         self.players = Players("here", "base", adapters=dict.fromkeys("AB"), direction="A_to_B", max_prompt=99)  # type: ignore[arg-type]
         self.reader = SimpleNamespace(opened_by=lambda ids: False)
         self.alive, self.unfinished, self.hold, self.fails = True, 0, asyncio.Event(), None
         self.hold.set()
-        self.asked: list[tuple] = []
+        self.requests: list[tuple] = []
 
     def prompt_ids(self, messages: Any) -> list[int]:
         return list(range(sum(len(message["content"].split()) for message in messages)))
@@ -177,23 +177,23 @@ class FakeEngine:
         return transcript.read(text, opened=opened)
 
     async def generate(self, messages: Any, player: str, sampling: Sampling) -> Completion:
-        await self._held(messages, player)
+        await self._wait(messages, player)
         return Completion(DRAFT, (1,) * 10, len(self.prompt_ids(messages)), "stop", False)
 
     async def stream(self, messages: Any, player: str, sampling: Sampling, enough: Any) -> AsyncIterator[Any]:
-        await self._held(messages, player)
+        await self._wait(messages, player)
         if self.fails:
             raise self.fails
-        said = ""
+        text = ""
         for letter in FINAL:
-            said += letter
+            text += letter
             yield letter
             if enough():
                 break
-        yield Completion(said, (1,) * len(said), len(self.prompt_ids(messages)), "stop", False)
+        yield Completion(text, (1,) * len(text), len(self.prompt_ids(messages)), "stop", False)
 
-    async def _held(self, messages: Any, player: str) -> None:
-        self.asked.append((player, messages[-1]["content"]))
+    async def _wait(self, messages: Any, player: str) -> None:
+        self.requests.append((player, messages[-1]["content"]))
         self.unfinished += 1
         try:
             await self.hold.wait()
@@ -202,7 +202,7 @@ class FakeEngine:
 
 
 class Served:
-    """The application over the stand-in, and a client that talks to it without a socket."""
+    """The application over the fake engine, and a client that calls it without a socket."""
 
     def __init__(self, running: int = 4, queue: int = 4, keys: tuple[str, ...] = ()) -> None:
         self.engine = FakeEngine()
@@ -230,20 +230,20 @@ def error_of(response: httpx.Response) -> str:
     return response.json()["error"]["message"]
 
 
-def test_a_cascade_and_what_it_costs() -> None:
+def test_a_cascade_and_its_usage() -> None:
     async def scene() -> None:
         served = Served()
-        found = (await served.ask(agon={"draft": True})).json()
-        (choice,) = found["choices"]
+        reply = (await served.ask(agon={"draft": True})).json()
+        (choice,) = reply["choices"]
         message = {"role": "assistant", "reasoning_content": "hm", "content": "It is <answer>5</answer>"}
         assert choice["message"] == message and choice["finish_reason"] == "stop"
-        (first, plain), (second, challenge) = served.engine.asked
+        (first, plain), (second, challenge) = served.engine.requests
         assert (first, second) == ("A", "B") and plain == PROBLEM[0]["content"]
-        assert found["agon"]["shown"] == "It is [answer withheld]" and "\nIt is [answer withheld]\n" in challenge
-        draft = found["agon"]["draft"]
+        assert reply["agon"]["shown"] == "It is [answer withheld]" and "\nIt is [answer withheld]\n" in challenge
+        draft = reply["agon"]["draft"]
         assert (draft["player"], draft["reasoning_content"]) == ("A", "2 and 3")
         assert draft["content"] == "It is <answer>6</answer>" and draft["completion_tokens"] == 10
-        usage, read_last = found["usage"], len(challenge.split())
+        usage, read_last = reply["usage"], len(challenge.split())
         assert usage["completion_tokens_details"] == {"draft_tokens": 10, "final_tokens": len(FINAL)}
         assert usage["prompt_tokens_details"] == {"draft_tokens": 3, "final_tokens": read_last}
         assert usage["total_tokens"] == 10 + len(FINAL) + 3 + read_last
@@ -256,18 +256,18 @@ def test_a_cascade_and_what_it_costs() -> None:
     asyncio.run(scene())
 
 
-def test_a_stream_is_a_role_the_parts_the_end_and_the_usage(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_chunks_of_a_stream(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(app, "KEEP_ALIVE", 0.01)
 
     async def scene() -> None:
         served = Served()
         served.engine.hold.clear()
         extras = {"stream_options": {"include_usage": True}, "agon": {"draft": True}}
-        asked = asyncio.ensure_future(served.ask(stream=True, **extras))
-        await until(lambda: bool(served.engine.asked))
+        pending = asyncio.ensure_future(served.ask(stream=True, **extras))
+        await until(lambda: bool(served.engine.requests))
         await asyncio.sleep(0.2)
         served.engine.hold.set()
-        response = await asked
+        response = await pending
         assert response.headers["content-type"].startswith("text/event-stream")
         assert response.text.count(": still here\n\n") >= 1
         first, *chunks, last, usage, done = events(response)
@@ -296,9 +296,9 @@ def test_errors_have_their_status() -> None:
         for messages in ([], [{"role": "assistant", "content": "5"}], [{"role": "user", "content": " "}]):
             assert "must end with a user message" in error_of(await served.ask(key, messages=messages))
         long = [{"role": "user", "content": "a " * 98}]
-        told = await served.ask(key, messages=long, stream=True)
-        assert told.status_code == 400 and told.json()["error"]["code"] == "context_length_exceeded"
-        assert "with the challenge prompt, more than the limit 99" in error_of(told)
+        refusal = await served.ask(key, messages=long, stream=True)
+        assert refusal.status_code == 400 and refusal.json()["error"]["code"] == "context_length_exceeded"
+        assert "with the challenge prompt, more than the limit 99" in error_of(refusal)
         assert (await served.ask(key, messages=long, model="A")).status_code == 200
         for path, status in (("/v1/completions", 404), ("/health", 405)):
             response = await served.client.post(path)
@@ -309,7 +309,7 @@ def test_errors_have_their_status() -> None:
     asyncio.run(scene())
 
 
-def test_a_full_line_sends_the_next_one_away() -> None:
+def test_a_full_queue_refuses_the_next_request() -> None:
     async def scene() -> None:
         served = Served(running=1, queue=1)
         served.engine.hold.clear()
@@ -327,7 +327,7 @@ def test_a_full_line_sends_the_next_one_away() -> None:
     asyncio.run(scene())
 
 
-def test_what_fails_is_told_before_a_stream_and_inside_one() -> None:
+def test_failures_are_reported_before_a_stream_and_inside_one() -> None:
     async def scene() -> None:
         served = Served()
         served.engine.fails = InferenceError("vLLM ended a request with nothing")
@@ -346,15 +346,15 @@ def test_what_fails_is_told_before_a_stream_and_inside_one() -> None:
     asyncio.run(scene())
 
 
-def test_a_client_that_reads_nothing_is_let_go(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_client_that_reads_nothing_is_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(app, "KEEP_ALIVE", 0.01)
     monkeypatch.setattr(app, "STALLED", 0.1)
 
     async def scene() -> None:
         served, sent = Served(), []
         body = json.dumps({"messages": PROBLEM, "stream": True}).encode()
-        asked = asyncio.Queue[dict]()
-        asked.put_nowait({"type": "http.request", "body": body, "more_body": False})
+        incoming = asyncio.Queue[dict]()
+        incoming.put_nowait({"type": "http.request", "body": body, "more_body": False})
 
         async def send(message: dict) -> None:
             sent.append(message)
@@ -362,14 +362,14 @@ def test_a_client_that_reads_nothing_is_let_go(monkeypatch: pytest.MonkeyPatch) 
                 await asyncio.Event().wait()  # what a socket does whose buffer is full
 
         scope = {"type": "http", "method": "POST", "path": "/v1/chat/completions", "headers": [], "query_string": b""}
-        await asyncio.wait_for(app.make_app(served.service)(scope, asked.get, send), 30)  # type: ignore[arg-type]
+        await asyncio.wait_for(app.make_app(served.service)(scope, incoming.get, send), 30)  # type: ignore[arg-type]
         assert served.service.queue.accepted == 0 and sent[0]["status"] == 200
 
     asyncio.run(scene())
 
 
 @pytest.mark.parametrize("in_time", [True, False])
-def test_a_server_that_stops_lets_requests_end_or_cuts_them(in_time: bool) -> None:
+def test_shutdown_waits_for_requests_and_then_cancels_them(in_time: bool) -> None:
     async def scene() -> None:
         served = Served(running=2)
         served.engine.hold.clear()
@@ -391,7 +391,7 @@ def test_a_server_that_stops_lets_requests_end_or_cuts_them(in_time: bool) -> No
     asyncio.run(scene())
 
 
-def test_names() -> None:
+def test_model_names() -> None:
     players = Served().engine.players
     assert models_of(players, "A_to_B", "A_to_B") == {m: m for m in ("A_to_B", "B_to_A", "A", "B", "base")}
     assert list(models_of(Players("x", "x"), "agon", "base")) == ["agon", "base"]
@@ -399,7 +399,7 @@ def test_names() -> None:
         models_of(players, "A", "A_to_B")
 
 
-def test_what_cannot_be_served_is_told_before_vllm_starts(
+def test_errors_are_reported_before_vllm_starts(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(command.signal, "signal", lambda *_: None)
