@@ -65,6 +65,7 @@ setup(
         "mpmath",
         "packaging",
         "peft",
+        "scipy",
         "wrapt",
     ],
     extras_require={

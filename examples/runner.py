@@ -21,7 +21,7 @@ from pathlib import Path
 import pandas as pd
 from tqdm import tqdm
 
-from agon_verl.evaluate.statistics import clopper_pearson
+from agon_verl.evaluate.statistics import exact_interval
 from agon_verl.pair.run_folder import Metrics, read_metrics
 from agon_verl.report.__main__ import write_report
 
@@ -86,7 +86,7 @@ def accuracy_table(metrics: Metrics, data_source: str, problems: int) -> str:
     """Held-out accuracy before the first step and after the last, with exact 95 % intervals over the problems."""
 
     def cell(share: float) -> str:
-        interval = clopper_pearson(round(share * problems), problems)
+        interval = exact_interval(round(share * problems), problems)
         return f"{100 * share:.1f} % [{100 * interval.low:.0f}, {100 * interval.high:.0f}]"
 
     head = f"{f'held-out accuracy, n = {problems}':<28}{'before':>18}{'after':>18}{'change':>10}"

@@ -101,7 +101,7 @@ def sample_results(judged: Sequence[Answer], outcomes: Outcomes, samples: int) -
     for answer in judged:
         votes.setdefault(answer.final.problem, []).append((answer.final.pred.strip(), bool(answer.right)))
     return SampleResults(
-        FirstSample(mean(first), statistics.clopper_pearson(sum(first), len(first)) if first else None),
+        FirstSample(mean(first), statistics.exact_interval(sum(first), len(first)) if first else None),
         {k: mean([statistics.pass_at(k, sum(r), len(r)) for r in outcomes.values() if len(r) >= k]) for k in ks},
         mean([statistics.majority(row) for row in votes.values()]),
     )
