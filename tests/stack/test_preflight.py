@@ -1,4 +1,4 @@
-"""Bad input stops a run before Ray starts, with one sentence: the field, the value, the fix."""
+"""Errors stop a run before Ray starts, in one sentence with the field, the value and the fix."""
 
 import os
 import subprocess
@@ -10,8 +10,10 @@ import pandas as pd
 import pytest
 from transformers import AutoTokenizer
 
-from agon_verl.errors import ConfigError
-from agon_verl.trainer.preflight import check_files, check_settings, lock_output
+from agon_verl.errors import CheckpointError, ConfigError
+from agon_verl.pair.base import hash_of_base
+from agon_verl.pair.checkpoint import Manifest, committing, lora_settings
+from agon_verl.trainer.preflight import check_checkpoint, check_files, check_settings, lock_output
 from tests.recipes import composed
 from tests.tiny import make_data, make_model
 
@@ -29,7 +31,7 @@ def good(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
     ]
 
 
-def refusal(*overrides: str) -> str:
+def error_of(*overrides: str) -> str:
     config = composed(*overrides)
     with pytest.raises(ConfigError) as caught:
         check_settings(config)
@@ -58,11 +60,6 @@ def test_good_input_passes(good: list[str]) -> None:
         ("trainer.use_v1=false", ["trainer.use_v1=False", "V1"]),
         ("actor_rollout_ref.model.lora_adapter_path=/x", ["lora_adapter_path=/x", "agon.init.A"]),
         ("agon.reward=zero_sum", ["agon.reward=zero_sum", "coop, adv, margin"]),
-        ("agon.rotation=random", ["agon.rotation=random", "alternate, fixed"]),
-        ("agon.domain=law", ["agon.domain=law", "math, code"]),
-        ("+agon.lambda=1", ["agon=lambda", "format_weight"]),
-        ("+agon.challenge_sampling.beams=2", ["challenge_sampling=beams", "temperature"]),
-        ("agon.init_noise=0", ["agon.init_noise=0", "above 0"]),
         ("data.max_prompt_length=90", ["data.max_prompt_length=90", "raise it to"]),
         ("data.train_batch_size=64", ["data.train_batch_size=64", "16 problems"]),
         ("data.train_files=/nowhere.parquet", ["data.train_files=/nowhere.parquet", "is not a file"]),
@@ -71,25 +68,36 @@ def test_good_input_passes(good: list[str]) -> None:
     ],
 )
 def test_refusals_name_the_field_the_value_and_the_fix(good: list[str], override: str, words: list[str]) -> None:
-    message = refusal(*good, override)
+    message = error_of(*good, override)
     assert all(word in message for word in words), message
     assert "\n" not in message
 
 
+def test_a_checkpoint_of_another_rank_is_refused(good: list[str], tmp_path: Path) -> None:
+    config = composed(*good, f"trainer.default_local_dir={tmp_path}")
+    base = config.actor_rollout_ref.model.path
+    with committing(tmp_path, 1) as folder:
+        Manifest(1, base, hash_of_base(Path(base)), lora_settings(config), {}, {}, {}).write(folder)
+    check_checkpoint(config)
+    config.actor_rollout_ref.model.lora_rank = 8
+    with pytest.raises(CheckpointError, match="its lora_rank is 16, the run's is 8"):
+        check_checkpoint(config)
+
+
 def test_empty_data(good: list[str], tmp_path: Path) -> None:
     pd.read_parquet(good[2].split("=")[1])[:0].to_parquet(tmp_path / "empty.parquet")
-    assert "has no rows" in refusal(*good, f"data.train_files={tmp_path / 'empty.parquet'}")
+    assert "has no rows" in error_of(*good, f"data.train_files={tmp_path / 'empty.parquet'}")
 
 
 @pytest.mark.parametrize("column", ["prompt", "data_source", "reward_model"])
 def test_missing_column(good: list[str], tmp_path: Path, column: str) -> None:
     pd.read_parquet(good[2].split("=")[1]).drop(columns=column).to_parquet(tmp_path / "data.parquet")
-    assert f"has no column {column}" in refusal(*good, f"data.train_files={tmp_path / 'data.parquet'}")
+    assert f"has no column {column}" in error_of(*good, f"data.train_files={tmp_path / 'data.parquet'}")
 
 
 def test_file_that_is_no_parquet(good: list[str], tmp_path: Path) -> None:
     (tmp_path / "torn.parquet").write_bytes(b"")
-    assert "cannot be read" in refusal(*good, f"data.train_files={tmp_path / 'torn.parquet'}")
+    assert "cannot be read" in error_of(*good, f"data.train_files={tmp_path / 'torn.parquet'}")
 
 
 @pytest.mark.parametrize("prompt", ["What is 2+2?", [], [{"role": "assistant", "content": "4"}]])
@@ -97,16 +105,16 @@ def test_prompts_that_state_no_problem(good: list[str], tmp_path: Path, prompt: 
     table = pd.read_parquet(good[2].split("=")[1])
     table["prompt"] = [prompt] * len(table)
     table.to_parquet(tmp_path / "data.parquet")
-    assert "does not end with a user's text" in refusal(*good, f"data.train_files={tmp_path / 'data.parquet'}")
+    assert "does not end with a user's text" in error_of(*good, f"data.train_files={tmp_path / 'data.parquet'}")
 
 
 def test_agent_column(good: list[str], tmp_path: Path) -> None:
     pd.read_parquet(good[2].split("=")[1]).assign(agent_name="tool_agent").to_parquet(tmp_path / "data.parquet")
-    assert "agent_name" in refusal(*good, f"data.train_files={tmp_path / 'data.parquet'}")
+    assert "agent_name" in error_of(*good, f"data.train_files={tmp_path / 'data.parquet'}")
 
 
 def test_reasoning_tags_that_decoding_drops(good: list[str]) -> None:
-    message = refusal(*good, "agon.reasoning_tags=['<|user|>','</think>']")
+    message = error_of(*good, "agon.reasoning_tags=['<|user|>','</think>']")
     assert "<|user|>" in message and "reward.reward_manager" in message
     kept = ("reward.reward_manager.source=importlib", "reward.reward_manager.name=TagKeepingRewardManager")
     check_files(composed(*good, "agon.reasoning_tags=['<|user|>','</think>']", *kept))
@@ -116,21 +124,21 @@ def test_rows_without_ground_truth(good: list[str], tmp_path: Path) -> None:
     table = pd.read_parquet(good[2].split("=")[1])
     table["reward_model"] = [{"style": "rule"}] * len(table)
     table.to_parquet(tmp_path / "data.parquet")
-    assert "lacks ground_truth" in refusal(*good, f"data.train_files={tmp_path / 'data.parquet'}")
+    assert "lacks ground_truth" in error_of(*good, f"data.train_files={tmp_path / 'data.parquet'}")
 
 
 def test_model_without_chat_template(good: list[str], tmp_path: Path) -> None:
     tokenizer = AutoTokenizer.from_pretrained(good[1].split("=")[1])
     tokenizer.chat_template = None
     tokenizer.save_pretrained(tmp_path)
-    assert "has no chat template" in refusal(*good, f"actor_rollout_ref.model.path={tmp_path}")
+    assert "has no chat template" in error_of(*good, f"actor_rollout_ref.model.path={tmp_path}")
 
 
 def test_two_runs_into_one_folder(tmp_path: Path) -> None:
-    held = lock_output(str(tmp_path))
+    lock = lock_output(str(tmp_path))
     with pytest.raises(ConfigError, match="is in use by another run"):
         lock_output(str(tmp_path))
-    held.close()
+    lock.close()
     lock_output(str(tmp_path)).close()
 
 
