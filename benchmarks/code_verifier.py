@@ -1,14 +1,14 @@
-"""What judging a program costs: the sandbox beside a plain process, and this judge beside verl's `prime_code`.
+"""The cost of judging programs: the sandbox compared with a plain process, and with verl's `prime_code`.
 
     python benchmarks/code_verifier.py [--data TESTS.jsonl] [--runs 60] [--programs 12] [--tests 20] [--rounds 3]
 
-One command on one machine. First, test by test: the same program as a plain process and in the sandbox by turns, which
-gives the overhead beyond the program's own run. Then, whole batches: every program with all its tests, by this judge
-and by verl's, with as many at a time as there are slots. Right and wrong programs are mixed, and wrong verdicts are
-counted. verl's judge runs programs inside a process of its own, without a sandbox: these are harmless.
+First single tests: the same program alternately as a plain process and in the sandbox, which gives the overhead of the
+sandbox. Then batches: every program with all its tests, by this judge and by verl's, as many at once as there are
+slots. Correct and wrong programs are mixed, and wrong verdicts are counted. verl's judge runs programs without a
+sandbox: these are harmless.
 
-`--data` takes JSON lines with `test`, a list of {"input": {"stdin": ...}, "output": {"stdout": ...}} as a string;
-programs that know the answers by heart are made for them. Without it, problems are generated.
+`--data` takes JSON lines with `test`, a list of {"input": {"stdin": ...}, "output": {"stdout": ...}} as a string; the
+programs for them contain the answers. Without it, problems are generated.
 """
 
 import argparse
@@ -34,7 +34,7 @@ LIMITS = ProgramLimits(cpu=10.0, memory=512 * MB, output=16 * MB)
 
 @dataclass(frozen=True)
 class Task:
-    """A program with its tests. `right` is whether it solves them; by construction, not by any judge's word."""
+    """A program with its tests. `right` is whether it solves them, by construction."""
 
     kind: str
     source: str
@@ -97,7 +97,7 @@ def by_heart(path: Path, tests: int) -> list[Task]:
 
 
 def overhead(task: Task, runs: int, sandbox: LocalSandbox) -> tuple[list[float], list[float]]:
-    """Seconds of a plain run and of one in the sandbox, by turns, so that both meet the same machine."""
+    """Seconds of plain runs and of runs in the sandbox, alternately, so that both see the same load."""
     interpreter = os.path.realpath(sys.executable)
     stdin, program = task.inputs[0].encode(), Program("python", task.source.encode())
     plain, boxed = [], []
@@ -117,7 +117,7 @@ async def ours(tasks: list[Task], slots: int) -> list[bool]:
 
 
 def verls(tasks: list[Task], slots: int) -> list[bool]:
-    """As verl calls it: in a thread, and with partial credit, of which only the whole counts here."""
+    """As verl calls it: in a thread, and with partial credit, of which only full marks count here."""
     from verl.utils.reward_score.prime_code import compute_score as prime_code
 
     def judge(task: Task) -> bool:
@@ -129,18 +129,18 @@ def verls(tasks: list[Task], slots: int) -> list[bool]:
 
 def timed(judge, tasks: list[Task]) -> tuple[float, int]:
     began = time.perf_counter()
-    said = judge(tasks)
-    return time.perf_counter() - began, sum(word != task.right for word, task in zip(said, tasks, strict=True))
+    verdicts = judge(tasks)
+    return time.perf_counter() - began, sum(v != task.right for v, task in zip(verdicts, tasks, strict=True))
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--data", type=Path, help="tests to use in place of generated ones")
+    parser.add_argument("--data", type=Path, help="tests to use instead of generated ones")
     parser.add_argument("--runs", type=int, default=60, help="runs of each kind for the overhead")
     parser.add_argument("--programs", type=int, default=12, help="programs of each kind")
-    parser.add_argument("--tests", type=int, default=20, help="tests a program, at most")
-    parser.add_argument("--rounds", type=int, default=3, help="times that each judge gets the batch, by turns")
-    parser.add_argument("--slots", type=int, default=len(os.sched_getaffinity(0)), help="programs at a time")
+    parser.add_argument("--tests", type=int, default=20, help="tests per program, at most")
+    parser.add_argument("--rounds", type=int, default=3, help="times that each judge gets the batch, alternately")
+    parser.add_argument("--slots", type=int, default=len(os.sched_getaffinity(0)), help="programs at once")
     args = parser.parse_args()
     tasks = by_heart(args.data, args.tests) if args.data else generated(args.programs, args.tests)
     sandbox = LocalSandbox(args.slots)
@@ -156,9 +156,9 @@ def main() -> None:
         cells = [f"{m:7.1f} ({s:.1f})" for m, s in zip(middle, least, strict=True)]
         print(f"{kind:24} {cells[0]:>16} {cells[1]:>16} {middle[1] - middle[0]:9.1f}")
 
-    print(f"\nall tests of all programs, {args.slots} at a time, median of {args.rounds} rounds by turns")
+    print(f"\nall tests of all programs, {args.slots} at a time, median of {args.rounds} alternating rounds")
     print(f"{'':24} {'tests':>6} {'this judge':>22} {'prime_code':>22} {'wrong verdicts':>15}")
-    asyncio.run(ours(tasks[:2], args.slots))  # both have started once before they are timed
+    asyncio.run(ours(tasks[:2], args.slots))  # both have run once before they are timed
     verls(tasks[:2], args.slots)
     for kind in dict.fromkeys(task.kind for task in tasks):
         some = [task for task in tasks if task.kind == kind]

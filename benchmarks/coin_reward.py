@@ -1,7 +1,7 @@
-"""A reward for timing alone: right or wrong by the text's checksum, so that most groups have variance.
+"""A reward for timing only: correct or wrong by the text's checksum, so that most groups have variance.
 
-Without `ties` it also says how well formed the text is, a number between 0 and 1 by the same checksum: only a group of
-completions that are all the same then has none.
+With `ties=False` the format score is a number between 0 and 1 by the same checksum: only a group of identical
+completions then has no variance.
 """
 
 import zlib

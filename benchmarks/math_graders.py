@@ -1,7 +1,7 @@
-"""How others call math-verify, for `math_verifier.py` to compare with: verl's own reward, TRL's and open-r1's settings.
+"""Other callers of math-verify that `math_verifier.py` compares with: verl's reward, the settings of TRL and open-r1.
 
-Each gets what it expects: the completion with the answer in a box, and the reference between dollar signs where it
-parses that itself. They run in a process of their own, which is killed when one pair takes longer than `PATIENCE_S`.
+Each gets its usual input: the completion with the answer in a box, and the reference between dollar signs if it parses
+that itself. They run in a separate process, which is killed if one pair takes longer than `PATIENCE_S`.
 """
 
 import logging
@@ -13,11 +13,11 @@ from collections.abc import Callable
 from multiprocessing.connection import Connection
 from typing import Any, NamedTuple
 
-PATIENCE_S = 60.0  # twice the longest that any of them allows itself
+PATIENCE_S = 60.0  # twice the longest time limit of any of them
 
 
 class Graded(NamedTuple):
-    """`verdict` is whether the answer was accepted; `None` if it was not judged: skipped, raised or never came back."""
+    """`verdict` is whether the answer was accepted; `None` if it was not judged: skipped, raised or hung."""
 
     verdict: bool | None
     seconds: float
@@ -64,14 +64,14 @@ GRADERS: dict[str, Callable[[str, str], bool | None]] = {"verl": verl, "TRL": tr
 
 
 def grade(name: str, pairs: list[tuple[str, str]]) -> list[Graded]:
-    """All pairs by one grader. A pair that kills it, or that it never returns from, costs that pair only."""
+    """All pairs by one grader. If a pair kills or hangs it, only that pair is lost."""
     graded: list[Graded] = []
     while len(graded) < len(pairs):
         ours, theirs = multiprocessing.Pipe()
         child = multiprocessing.get_context("spawn").Process(target=_serve, args=(name, theirs))
         child.start()
         theirs.close()
-        ours.recv()  # it has imported what it needs
+        ours.recv()  # its imports are done
         for gold, completion in pairs[len(graded) :]:
             began = time.perf_counter()
             ours.send((gold, completion))
@@ -84,7 +84,7 @@ def grade(name: str, pairs: list[tuple[str, str]]) -> list[Graded]:
             if not alive:
                 break
         ours.close()
-        os.killpg(child.pid, signal.SIGKILL)  # with the pool that verl keeps
+        os.killpg(child.pid, signal.SIGKILL)  # including verl's process pool
         child.join()
     return graded
 
@@ -101,5 +101,5 @@ def _serve(name: str, pairs: Connection) -> Any:
             return
         try:
             pairs.send(GRADERS[name](gold, completion))
-        except Exception:  # a comparison must go on; it counts as not judged
+        except Exception:  # counts as not judged; the others must go on
             pairs.send(None)

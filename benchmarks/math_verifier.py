@@ -1,16 +1,16 @@
-r"""The math verifier: its speed, its limits, and its accuracy beside others that use math-verify.
+r"""The math verifier: its speed, limits and accuracy, compared with others that use math-verify.
 
     python benchmarks/math_verifier.py [--data PROBLEMS.jsonl] [--cores 1] [--only speed limits fuzz accuracy]
 
-`--data` is a JSONL with `solution` and `answer`, as MATH-500 has; without it responses are made up. Times are of wall
-clock, with processor time beside them: on a machine that does something else as well only the second means much.
+`--data` is a JSONL file with `solution` and `answer`, such as MATH-500; without it responses are generated. Times are
+wall time and processor time: on a busy machine only the second is meaningful.
 
-speed     800 long responses in one event loop: the answer as in the reference, in another form, or wrong. Beside it the
-          same by verl's reward and by TRL's and open-r1's way to call math-verify.
-limits    the same with 1 % of them made to break it: towers, numbers of 10^6 digits, deep nesting, megabytes of text;
-          and once more with 1 % that never end and all reach algebra. How long those take, how much the others wait.
-fuzz      50,000 random and mutated completions: nothing may raise or hang.
-accuracy  `math_pairs.jsonl`, by category, beside the same three.
+speed     800 long responses in one event loop: the answer as in the reference, in another form, or wrong; compared with
+          verl's reward and with math-verify as TRL and open-r1 call it.
+limits    the same with 1 % hostile responses: towers, numbers of 10^6 digits, deep nesting, megabytes of text; and
+          again with 1 % that never end in algebra. How long they take, and how long the others wait.
+fuzz      50,000 random and mutated completions: none may raise or hang.
+accuracy  `math_pairs.jsonl`, by category, compared with the same three.
 """
 
 import argparse
@@ -33,7 +33,7 @@ from reward_fns.mathematics.pool import PoolLimits, pool
 PAIRS = Path(__file__).with_name("math_pairs.jsonl")
 RESPONSES, LENGTH, SHARE = 800, 12_000, 100
 USUAL = ("numbers", "thousands", "roots and constants", "several values", "ordered", "intervals", "matrices", "words")
-ALGEBRA = (r"\sum_{k=1}^{n} k^2", r"\frac{n(n+1)(2n+1)}{6}")  # one that text and value do not decide
+ALGEBRA = (r"\sum_{k=1}^{n} k^2", r"\frac{n(n+1)(2n+1)}{6}")  # text and value do not decide this pair
 
 
 def problems(path: Path | None) -> list[tuple[str, str]]:
@@ -50,7 +50,7 @@ def problems(path: Path | None) -> list[tuple[str, str]]:
 
 
 def another_form(answer: str, made: random.Random) -> str:
-    """As a model may write it, and still right."""
+    """Another correct spelling, as a model may write it."""
     forms = [answer.replace(r"\frac", r"\dfrac"), f"${answer}$", f"{answer}.", rf"\left.{answer}\right."[6:-7]]
     if answer.isdigit():
         forms += [f"{int(answer):,}", f"x = {answer}", rf"{answer}\text{{ units}}", f"{answer}.0"]
@@ -60,19 +60,19 @@ def another_form(answer: str, made: random.Random) -> str:
 def responses(rows: list[tuple[str, str]], count: int = RESPONSES) -> list[tuple[str, str]]:
     """(completion, reference): 60 % verbatim, 15 % in another form, 25 % with the answer to another problem."""
     made = random.Random(1)
-    found = []
+    batch = []
     for index in range(count):
         solution, answer = rows[index % len(rows)]
         kind = made.random()
-        given = answer if kind < 0.6 else another_form(answer, made) if kind < 0.75 else made.choice(rows)[1]
+        final = answer if kind < 0.6 else another_form(answer, made) if kind < 0.75 else made.choice(rows)[1]
         thought = (solution + "\n") * (1 + LENGTH // (len(solution) + 1))
-        final = rf"The answer is <answer>$\boxed{{{given}}}$</answer>"
-        found.append((f"<think>{thought[:LENGTH]}</think>{solution.replace('boxed', 'fbox')}\n{final}", answer))
-    return found
+        end = rf"The answer is <answer>$\boxed{{{final}}}$</answer>"
+        batch.append((f"<think>{thought[:LENGTH]}</think>{solution.replace('boxed', 'fbox')}\n{end}", answer))
+    return batch
 
 
 async def timed(batch: list[tuple[str, str]], **settings: object) -> tuple[list[str], list[float], float]:
-    """Verdicts, the moment each came, and the whole; all at once in this loop."""
+    """Verdicts, the time of each, and the total time; all at once in this loop."""
     began = time.perf_counter()
 
     async def one(completion: str, gold: str) -> tuple[str, float]:
@@ -87,9 +87,9 @@ def speed(rows: list[tuple[str, str]]) -> None:
     batch = responses(rows)
     began = time.perf_counter()
     asyncio.run(judge(*ALGEBRA))
-    print(f"\nspeed: the workers start in {time.perf_counter() - began:.1f} s, once, when algebra is first asked")
+    print(f"\nspeed: the workers start in {time.perf_counter() - began:.1f} s, once, when algebra is first needed")
     print(f"  {len(batch)} responses of {statistics.mean(len(c) for c, _ in batch):,.0f} characters on average")
-    for name in ("first time", "references and answers seen before"):
+    for name in ("first time", "references and answers cached"):
         cpu = time.process_time()
         verdicts, _, seconds = asyncio.run(timed(batch))
         counts = ", ".join(f"{count} {verdict}" for verdict, count in collections.Counter(verdicts).most_common())
@@ -101,7 +101,7 @@ def speed(rows: list[tuple[str, str]]) -> None:
 
 
 class Memory(threading.Thread):
-    """The most that this process has grown by, and the most that its workers held, shared memory counted once."""
+    """The peak growth of this process, and the peak memory of its workers with shared memory counted once."""
 
     def __init__(self, workers: PoolLimits) -> None:
         super().__init__(daemon=True)
@@ -126,7 +126,7 @@ class Memory(threading.Thread):
 
     def __str__(self) -> str:
         return (
-            f"this process grew by {self.most / 2**20:.0f} MB, {self.most_processes} worker processes held "
+            f"this process grew by {self.most / 2**20:.0f} MB, {self.most_processes} worker processes used "
             f"{self.most_workers / 2**20:.0f} MB"
         )
 
@@ -156,24 +156,24 @@ def hostile(kind: str) -> list[tuple[str, str]]:
 def limits(rows: list[tuple[str, str]]) -> None:
     usual = responses(rows)
     sums = [(f"<answer>{ALGEBRA[1]}+{i}</answer>", ALGEBRA[0]) for i in range(8)]
-    asyncio.run(judge(*ALGEBRA))  # the workers are up
+    asyncio.run(judge(*ALGEBRA))  # starts the workers
     for kind in ("mixed", "endless"):
         attacks = hostile(kind)
         clean = usual[: RESPONSES - len(sums) - len(attacks)] + sums
         pool(PoolLimits())._outcomes.clear()
         _, alone, seconds = asyncio.run(timed(clean))
-        pool(PoolLimits())._outcomes.clear()  # nothing is answered from memory
+        pool(PoolLimits())._outcomes.clear()  # nothing is cached
         memory = Memory(PoolLimits())
         memory.start()
         batch = list(clean)
         places = [index * (len(clean) // len(attacks)) + index for index in range(len(attacks))]
         for place, attack in zip(places, attacks, strict=True):
             batch.insert(place, attack)
-        verdicts, moments, whole = asyncio.run(timed(batch))
+        verdicts, moments, total = asyncio.run(timed(batch))
         memory.ended.set()
         others = sorted(moment for index, moment in enumerate(moments) if index not in places)
         delays = [moment - before for moment, before in zip(others, sorted(alone), strict=True)]
-        print(f"\nlimits, {kind}: {len(attacks)} of {len(batch)} responses; {whole:.2f} s ({seconds:.2f} s without)")
+        print(f"\nlimits, {kind}: {len(attacks)} of {len(batch)} responses; {total:.2f} s ({seconds:.2f} s without)")
         print(f"  hostile: {', '.join(f'{verdicts[at]} {moments[at]:.2f} s' for at in places)}")
         print(f"  others:  delayed by {max(delays):.2f} s at most, {statistics.median(delays):.3f} s in the median")
         print(f"  memory:  {memory}")
@@ -198,11 +198,11 @@ def fuzz(rows: list[tuple[str, str]], count: int = 50_000) -> None:
     cases = [(completion(gold), gold) for gold in made.choices(golds, k=count)]
     began, verdicts, longest = time.perf_counter(), collections.Counter(), 0.0
     for start in range(0, count, 500):
-        found, moments, _ = asyncio.run(timed(cases[start : start + 500]))
-        verdicts.update(found)
+        batch, moments, _ = asyncio.run(timed(cases[start : start + 500]))
+        verdicts.update(batch)
         longest = max(longest, *moments)
     print(f"\nfuzz: {count:,} completions in {time.perf_counter() - began:.0f} s, none raised; {dict(verdicts)}")
-    print(f"  the longest that one of them took, with 499 others beside it: {longest:.2f} s")
+    print(f"  the longest time of one, together with 499 others: {longest:.2f} s")
 
 
 def accuracy() -> None:
@@ -211,23 +211,23 @@ def accuracy() -> None:
 
     async def ours() -> list[tuple[bool, float]]:
         await judge(*ALGEBRA)
-        found = []
+        verdicts = []
         for gold, answer in texts:
             began = time.perf_counter()
-            found.append((await judge(gold, answer) == "correct", time.perf_counter() - began))
-        return found
+            verdicts.append((await judge(gold, answer) == "correct", time.perf_counter() - began))
+        return verdicts
 
     results: dict[str, list] = {"this": asyncio.run(ours())}
     for name in GRADERS:
         results[name] = list(grade(name, [(gold, rf"The answer is $\boxed{{{answer}}}$.") for gold, answer in texts]))
-    print(f"\naccuracy: right decisions on {len(pairs)} labelled pairs")
+    print(f"\naccuracy: correct decisions on {len(pairs)} labelled pairs")
     print(f"  {'category':24}{'pairs':>6}" + "".join(f"{name:>10}" for name in results))
     categories = dict.fromkeys(pair["category"] for pair in pairs)
     groups = {category: [pair["category"] == category for pair in pairs] for category in categories}
     groups |= {"all": [True] * len(pairs), "all but left undone": [not is_it for is_it in groups["left undone"]]}
     for category, members in groups.items():
         chosen = [index for index, is_member in enumerate(members) if is_member]
-        right = {name: sum(found[i][0] is pairs[i]["equal"] for i in chosen) for name, found in results.items()}
+        right = {name: sum(graded[i][0] is pairs[i]["equal"] for i in chosen) for name, graded in results.items()}
         shares = "".join(f"{100 * count / len(chosen):9.1f}%" for count in right.values())
         print(f"  {category:24}{len(chosen):6}{shares}")
     for title, wanted, label in (
@@ -238,12 +238,12 @@ def accuracy() -> None:
         counts = [
             sum(
                 verdict is wanted and label in (None, pair["equal"])
-                for (verdict, _), pair in zip(found, pairs, strict=True)
+                for (verdict, _), pair in zip(graded, pairs, strict=True)
             )
-            for found in results.values()
+            for graded in results.values()
         ]
         print(f"  {title:30}" + "".join(f"{count:>10}" for count in counts))
-    times = [[seconds for _, seconds in found] for found in results.values()]
+    times = [[seconds for _, seconds in graded] for graded in results.values()]
     print(f"  {'seconds for all':30}" + "".join(f"{sum(each):>10.2f}" for each in times))
     print(f"  {'milliseconds, median':30}" + "".join(f"{1000 * statistics.median(each):>10.2f}" for each in times))
 

@@ -9,43 +9,52 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 SCRIPT = """
-import json, os, time
+import ctypes, json, os, time
+import psutil
 import ray
 
+PR_SET_CHILD_SUBREAPER = 36  # orphans become children of this process
+assert ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) == 0
 ray.init(num_cpus=2, include_dashboard=False)
+NAME = f"agon-verl-test-{os.getpid()}"
 TESTS = {"inputs": ["1 2"] * 5, "outputs": ["3"] * 5, "time_limit": 60}
 
 @ray.remote(num_cpus=0)
 class Worker:
     async def judge(self, source):
+        from reward_fns.sandbox import slots
         from reward_fns.unit_tests import compute_score
+        slots.NAME = NAME  # slots of this run's own: others may be in use on this machine
         return (await compute_score("test", f"```py\\n{source}\\n```", TESTS, slots=2))["verdict"]
 
 def programs():
-    found = []
-    for pid in filter(str.isdigit, os.listdir("/proc")):
+    # descendants of this process, orphans included
+    pids = []
+    for process in psutil.Process().children(recursive=True):
         try:
-            command = open(f"/proc/{pid}/cmdline").read().split("\\0")
-        except OSError:
+            command = process.cmdline()
+        except psutil.Error:
             continue
-        if command[-2:] == ["/box/main", ""] and "--die-with-parent" not in command:
-            found.append(pid)
-    return found
+        if command[-1:] == ["/box/main"] and "--die-with-parent" not in command:
+            pids.append(process.pid)
+    return pids
+
+def wait_until(condition):
+    deadline = time.monotonic() + 60
+    while not condition() and time.monotonic() < deadline:
+        time.sleep(0.1)
 
 workers = [Worker.remote() for _ in range(3)]
-right = [w.judge.remote("a, b = map(int, input().split())\\nprint(a + b)") for w in workers for _ in range(4)]
-verdicts = ray.get(right)
+correct = [w.judge.remote("a, b = map(int, input().split())\\nprint(a + b)") for w in workers for _ in range(4)]
+verdicts = ray.get(correct)
 asleep = [w.judge.remote("import time\\ntime.sleep(1000)") for w in workers for _ in range(2)]
-deadline = time.monotonic() + 60
-while len(programs()) < 2 and time.monotonic() < deadline:
-    time.sleep(0.1)
+wait_until(lambda: len(programs()) >= 2)
 time.sleep(1)
 running = len(programs())
 for worker in workers:
     ray.kill(worker)
-while programs() and time.monotonic() < deadline:
-    time.sleep(0.1)
-print("found", json.dumps({"verdicts": verdicts, "running": running, "left": programs()}))
+wait_until(lambda: not programs())
+print("result", json.dumps({"verdicts": verdicts, "running": running, "left": programs()}))
 """
 
 
@@ -53,7 +62,7 @@ print("found", json.dumps({"verdicts": verdicts, "running": running, "left": pro
 @pytest.mark.usefixtures("isolated")
 def test_workers_share_the_slots_of_the_machine_and_leave_nothing_when_they_are_killed():
     done = subprocess.run([sys.executable, "-c", SCRIPT], cwd=ROOT, capture_output=True, text=True, timeout=300)
-    told = [line for line in done.stdout.splitlines() if line.startswith("found ")]
-    assert told, done.stderr
-    found = json.loads(told[0].removeprefix("found "))
-    assert found == {"verdicts": ["correct"] * 12, "running": 2, "left": []}
+    lines = [line for line in done.stdout.splitlines() if line.startswith("result ")]
+    assert lines, done.stderr
+    result = json.loads(lines[0].removeprefix("result "))
+    assert result == {"verdicts": ["correct"] * 12, "running": 2, "left": []}
