@@ -64,6 +64,10 @@ class Entry:
         return "untrained" if self.method == UNTRAINED else self.method
 
     @property
+    def style(self) -> Style:
+        return _MODES[self.way][1] if self.way in _MODES else Style(GREEN, marker="D")
+
+    @property
     def label(self) -> str:
         if self.way not in (CASCADE, POST_HOC):
             return _mode_label(self.way)
@@ -189,18 +193,16 @@ def _differences(shown: Sequence[Entry], entries: Sequence[Entry], source: str) 
     """From the reference, on the problems that both have, all seeds together."""
     by_name = {(entry.method, entry.way): entry for entry in entries}
     reference = next((by_name[name] for name in _REFERENCES if name in by_name), None)
-    rows = []
-    for entry in shown if reference else []:
-        if entry.way == POST_HOC or entry is reference:
-            continue
-        if reference and (test := paired(entry.summary.outcomes, reference.summary.outcomes)):
-            interval = f"{signed(test.interval.low)} to {signed(test.interval.high)}" if test.interval else "–"
-            rows.append([entry.name, entry.label, signed(test.difference), interval, f"{test.p:.2g}"])
-            rows[-1].append(str(test.problems))
-    if not reference or not rows:
+    if not reference:
         return []
+    rows = []
+    for entry in [entry for entry in shown if entry.way != POST_HOC and entry is not reference]:
+        if test := paired(entry.summary.outcomes, reference.summary.outcomes):
+            interval = f"{signed(test.interval.low)} to {signed(test.interval.high)}" if test.interval else "–"
+            difference, p = signed(test.difference), f"{test.p:.2g}"
+            rows.append([entry.name, entry.label, difference, interval, p, str(test.problems)])
     title = f"{source}: against {reference.name}, {reference.label}, on the same problems"
-    return [SectionTable(_DIFFERENCES_HEAD, rows, title)]
+    return [SectionTable(_DIFFERENCES_HEAD, rows, title)] if rows else []
 
 
 def _runs_table(methods: Sequence[Method]) -> SectionTable:
@@ -226,16 +228,11 @@ def lengths(methods: Sequence[Method], evaluations: Entries) -> Section:
         shown = [entry for entry in main_entries(entries) if entry.way not in hidden]
         for field, stages in (("length", "final stage"), ("generated", "all stages")):
             points = []
-            for entry in [entry for entry in shown if getattr(entry.summary, field) is not None]:
-                points.append(
-                    figures.Point(
-                        entry.name if several else entry.label,
-                        styles[entry.method] if several else _MODES.get(entry.way, ("", Style(GREEN, marker="D")))[1],
-                        "_to_" in entry.way or entry.way in (CASCADE, "moa"),
-                        getattr(entry.summary, field),
-                        entry.summary,
-                    )
-                )
+            for entry in shown:
+                label, style = (entry.name, styles[entry.method]) if several else (entry.label, entry.style)
+                two_stages = "_to_" in entry.way or entry.way in (CASCADE, "moa")
+                if (tokens := getattr(entry.summary, field)) is not None:
+                    points.append(figures.Point(label, style, two_stages, tokens, entry.summary))
             unit = f"mean tokens generated per problem, {stages}"
             pictures.append(figures.against_tokens(f"accuracy_{field}_{i}", f"{source}: {stages}", points, unit))
     caption = (

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from math import ceil
 
 from matplotlib.axes import Axes
-from matplotlib.ticker import EngFormatter, MaxNLocator, PercentFormatter
+from matplotlib.ticker import EngFormatter, FuncFormatter, MaxNLocator
 
 from agon_verl.evaluate.summary import Summary
 from agon_verl.health.rules import RULES
@@ -14,6 +14,7 @@ from agon_verl.pair.run_folder import Curve, mean_of
 from agon_verl.report.picture import BLUE, GREEN, ORANGE, PINK, RED, SKY, TEXT, Picture, Style, picture, printable
 
 _REWARD_COLOURS = {-1.0: PINK, 0.0: "#b8b8b8", 2.0: BLUE, 2.5: SKY, 3.0: GREEN}
+_PERCENT = FuncFormatter(lambda share, _: f"{round(100 * share, 1):g}%")
 _OTHER = float("inf")  # stands for rewards that are not in the table
 
 
@@ -59,15 +60,16 @@ def over_training(
         low, high = ax.get_ylim()
         for limit, side in limits:
             ax.axhline(limit, color=RED, linewidth=1, linestyle=(0, (2, 2)))
-            label = ax.text(0.995, limit, f"alarm {side} {limit:g}".replace("-", "−"), va="bottom", ha="right")
-            label.set(fontsize=7.5, color=RED, transform=ax.get_yaxis_transform())
+            label = ax.annotate(f"alarm {side} {limit:g}".replace("-", "−"), (0.995, limit), (0, 1.5), color=RED)
+            label.set(fontsize=7.5, ha="right", va="bottom", anncoords="offset points")
+            label.xycoords = ax.get_yaxis_transform()
         low, high = min(0.0, low, *(limit for limit, _ in limits)), max(0.0, high, *(limit for limit, _ in limits))
         if low < 0:
             ax.axhline(0, color=TEXT, linewidth=0.8)
         # An error correlation can be far below -1.
         ax.set_ylim(*((0, 1.02) if share else (max(-1.0, low * 1.1), high + 0.08 * (high - low))))
         if share:
-            ax.yaxis.set_major_formatter(PercentFormatter(1.0))
+            ax.yaxis.set_major_formatter(_PERCENT)
         _label_steps(ax, unit)
 
     means = " ".join(rule.meaning for rule in RULES if rule.covers(watched))
@@ -126,7 +128,7 @@ def against_tokens(key: str, title: str, points: Sequence[Point], unit: str) -> 
         ax.margins(x=0.12, y=0.08)
         low, high = ax.get_ylim()
         ax.set_ylim(max(0.0, low), min(1.02, high))
-        ax.yaxis.set_major_formatter(PercentFormatter(1.0))
+        ax.yaxis.set_major_formatter(_PERCENT)
         ax.xaxis.set_major_locator(MaxNLocator(5))
         ax.set_ylabel("pass@1")
         ax.set_xlabel(unit)
@@ -158,7 +160,7 @@ def ladder(key: str, title: str, counts: Mapping[int, Counter[float]]) -> Pictur
             bottom = top
         ax.set_ylim(0, 1)
         ax.set_xlim(edges[0], edges[-1])
-        ax.yaxis.set_major_formatter(PercentFormatter(1.0))
+        ax.yaxis.set_major_formatter(_PERCENT)
         _label_steps(ax, "share of challenges")
 
     return picture(key, title, draw, 2.4)

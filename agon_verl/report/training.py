@@ -16,7 +16,7 @@ from agon_verl.report.picture import BLUE, GREEN, ORANGE, RED, Picture, Style, m
 from agon_verl.report.runs import Method
 from agon_verl.report.section import Section, SectionTable, signed
 
-_VALIDATION_STYLES = {
+_STYLES = {
     "A_to_B": Style(BLUE, "-", "o"),
     "B_to_A": Style(ORANGE, "-", "s"),
     "A_to_A": Style(BLUE, "-", "^"),
@@ -27,39 +27,41 @@ _NO_PAIRS = "These runs have no pair records (trainer.rollout_data_dir=RUN/pairs
 
 
 @dataclass(frozen=True)
-class Series:
+class PlottedMetric:
     """A metric, and how it is drawn for a single method."""
 
     label: str
-    metric: str
+    name: str
     style: Style
 
 
-def _both_stages(metric: str) -> list[Series]:
+def _both_stages(metric: str) -> list[PlottedMetric]:
     return [
-        Series("drafts", f"draft/{metric}", Style(BLUE)),
-        Series("challenges", f"challenge/{metric}", Style(ORANGE, "--")),
+        PlottedMetric("drafts", f"draft/{metric}", Style(BLUE)),
+        PlottedMetric("challenges", f"challenge/{metric}", Style(ORANGE, "--")),
     ]
 
 
 def panels(
-    methods: Sequence[Method], key: str, title: str, series: Sequence[Series], *, together: bool = False, **options: Any
+    methods: Sequence[Method],
+    key: str,
+    title: str,
+    metrics: Sequence[PlottedMetric],
+    together: bool = False,
+    **style: Any,
 ) -> list[Picture]:
-    """`together`: with several methods, one panel with the mean of all series instead of one panel per series."""
-    panel_lines = {}
+    """`together`: with several methods, one panel with the mean of all metrics instead of one panel per metric."""
+    lines = {}
     if len(methods) == 1:
         runs = [run.metrics for run in methods[0].runs]
-        panel_lines[title] = [Line(s.label, s.style, [run.mean_curve([s.metric]) for run in runs]) for s in series]
+        lines[title] = [Line(m.label, m.style, [run.mean_curve([m.name]) for run in runs]) for m in metrics]
     else:
         styles = method_styles([m.name for m in methods])
-        metrics = {title: [s.metric for s in series]} if together else {s.label: [s.metric] for s in series}
-        for label, names in metrics.items():
-            curves = {m.name: [run.metrics.mean_curve(names) for run in m.runs] for m in methods}
-            panel_lines[label] = [Line(name, styles[name], each) for name, each in curves.items()]
-    drawn = [
-        figures.over_training(f"{key}_{i}", label, lines, **options)
-        for i, (label, lines) in enumerate(panel_lines.items())
-    ]
+        names = {title: [m.name for m in metrics]} if together else {m.label: [m.name] for m in metrics}
+        for label, means in names.items():
+            curves = {m.name: [run.metrics.mean_curve(means) for run in m.runs] for m in methods}
+            lines[label] = [Line(method, styles[method], each) for method, each in curves.items()]
+    drawn = [figures.over_training(f"{key}_{i}", label, each, **style) for i, (label, each) in enumerate(lines.items())]
     return [picture for picture in drawn if picture]
 
 
@@ -72,14 +74,14 @@ def accuracy(methods: Sequence[Method]) -> Section:
     rows = []
     for i, (source, ways) in enumerate(sources.items()):
         for part, title in (("_to_", "cascade"), ("alone", "one adapter alone")):
-            series = [
-                Series(way.replace("_to_", " → ").replace("_", " "), metric, _VALIDATION_STYLES.get(way, Style(GREEN)))
-                for way, metric in ways.items()
+            metrics = [
+                PlottedMetric(way.replace("_to_", " → ").replace("_", " "), name, _STYLES.get(way, Style(GREEN)))
+                for way, name in ways.items()
                 if part in way
             ]
-            rows += [row for m in methods for s in series if (row := _change(m, source, s))]
+            rows += [row for m in methods for metric in metrics if (row := _change(m, source, metric))]
             key, title = f"held_out_{part.strip('_')}_{i}", f"{source}: {title}"
-            drawn += panels(methods, key, title, series, unit="held-out accuracy", kind="points", together=True)
+            drawn += panels(methods, key, title, metrics, together=True, unit="held-out accuracy", kind="points")
     drawn += panels(methods, "training", "Training accuracy", _both_stages("acc"), unit="share right", together=True)
     caption = "Check whether the cascade ends above one adapter alone, and whether either has stopped rising"
     caption += "; a line is the mean over directions or adapters, and over seeds." if len(methods) > 1 else "."
@@ -90,25 +92,25 @@ def accuracy(methods: Sequence[Method]) -> Section:
     return Section("accuracy", "Accuracy over training", caption, missing, drawn, tables, notes if rows else [])
 
 
-def _change(method: Method, source: str, series: Series) -> list[str] | None:
+def _change(method: Method, source: str, metric: PlottedMetric) -> list[str] | None:
     """The mean over the runs that validated more than once."""
-    curves = [run.metrics.curve(series.metric) for run in method.runs]
+    curves = [run.metrics.curve(metric.name) for run in method.runs]
     ends = [(values[0], values[-1]) for _, values in curves if len(values) > 1]
     if not ends:
         return None
     first, last = (sum(side) / len(ends) for side in zip(*ends, strict=True))
     steps = sorted({f"{steps[0]} to {steps[-1]}" for steps, _ in curves if len(steps) > 1})
     shares = [percent(first), percent(last), signed(last - first)]
-    return [method.name, series.label, source, str(len(ends)), *shares, ", ".join(steps)]
+    return [method.name, metric.label, source, str(len(ends)), *shares, ", ".join(steps)]
 
 
 def exchange(methods: Sequence[Method]) -> Section:
-    series = [
-        Series("Conversion: right after a wrong draft", "pair/conversion", Style(GREEN)),
-        Series("Damage: wrong after a right draft", "pair/damage", Style(RED, "--")),
+    metrics = [
+        PlottedMetric("Conversion: right after a wrong draft", "pair/conversion", Style(GREEN)),
+        PlottedMetric("Damage: wrong after a right draft", "pair/damage", Style(RED, "--")),
     ]
     caption = "Conversion should rise and damage should fall; rising damage means that reading a draft hurts."
-    drawn = panels(methods, "exchange", "Conversion and damage", series, unit="share of such drafts")
+    drawn = panels(methods, "exchange", "Conversion and damage", metrics, unit="share of such drafts")
     missing = "These runs logged no pair/conversion: no challenger read a draft."
     return Section("exchange", "Conversion and damage", caption, missing, drawn)
 
@@ -126,18 +128,18 @@ def health(methods: Sequence[Method]) -> Section:
     drawn: list[Picture] = []
     if len(methods) == 1:
         both = [
-            Series("measured", "health/error_overlap", Style(RED)),
-            Series("if independent", "health/error_overlap_if_independent", Style(BLUE, "--")),
+            PlottedMetric("measured", "health/error_overlap", Style(RED)),
+            PlottedMetric("if independent", "health/error_overlap_if_independent", Style(BLUE, "--")),
         ]
         drawn += panels(methods, "error_overlap", "Both wrong", both, unit="share of pairs")
     for name, title, options in _HEALTH:
         metric = f"health/{name}"
-        drawn += panels(methods, name, title, [Series(title, metric, Style(GREEN))], watched=metric, **options)
+        drawn += panels(methods, name, title, [PlottedMetric(title, metric, Style(GREEN))], watched=metric, **options)
     entropies = [
-        Series("Entropy of A", "health/A/entropy_trend", Style(BLUE)),
-        Series("Entropy of B", "health/B/entropy_trend", Style(ORANGE, "--")),
+        PlottedMetric("Entropy of A", "health/A/entropy_trend", Style(BLUE)),
+        PlottedMetric("Entropy of B", "health/B/entropy_trend", Style(ORANGE, "--")),
     ]
-    options = {"share": False, "unit": "relative to the start", "kind": "raw", "watched": entropies[0].metric}
+    options = {"share": False, "unit": "relative to the start", "kind": "raw", "watched": entropies[0].name}
     drawn += panels(methods, "entropy", "Entropy", entropies, **options)
     alarms = {run.name: run.metrics.curve("health/alarms") for m in methods for run in m.runs}
     raised = {name: [str(step) for step, n in zip(*curve, strict=True) if n > 0] for name, curve in alarms.items()}
@@ -202,7 +204,7 @@ def pairs(views: Mapping[str, PairView]) -> Section:
     total = sum(view.read for view in views.values())
     caption = (
         f"{len(cards)} of {total:,} pairs, drawn with a fixed seed from all pairs of each kind. Check whether a "
-        "conversion comes from the challenger's own work, and what misled it in a damage."
+        "conversion comes from the challenger's own work, and what misled the challenger where it did damage."
     )
     nothing = f"No challenger reads a draft in {', '.join(unread)}, so there are no pairs to show."
     missing = nothing if unread else _NO_PAIRS
