@@ -7,16 +7,15 @@ import json
 import sys
 from collections.abc import Sequence
 from dataclasses import asdict, replace
-from pathlib import Path
 from typing import Any
 
 from agon_verl.errors import AgonError
 from agon_verl.evaluate import compare
-from agon_verl.evaluate.arguments import options
+from agon_verl.evaluate.command_line import compare_options, evaluate_options
 from agon_verl.evaluate.judge import Judge
 from agon_verl.evaluate.markdown import percent, report
 from agon_verl.evaluate.play import MOA, Play, answers, missing, modes_of, overlong, plan
-from agon_verl.evaluate.problems import Problem, read
+from agon_verl.evaluate.problems import EvaluationProblem, read_problems
 from agon_verl.evaluate.results import RESULTS, Direction, Generated, Results, SetResults
 from agon_verl.evaluate.statistics import split
 from agon_verl.evaluate.store import Store
@@ -29,37 +28,36 @@ from agon_verl.inference.players import InferenceError, Players, Sampling
 from agon_verl.inference.vllm_engine import Engine
 from agon_verl.pair.checkpoint import ADAPTER_FILE, prompts, versions
 from agon_verl.pair.direction import DIRECTIONS
-from agon_verl.program import program_name
 
 
-def judged_players(asked: argparse.Namespace) -> Players:
-    found = chosen_players(asked)
-    greedy = Sampling(temperature=0.0, top_p=1.0, max_tokens=found.sampling.max_tokens)
-    sampling = greedy if asked.greedy else found.sampling
-    return replace(found, sampling=sampling, reward_timeout=asked.reward_timeout or found.reward_timeout)
+def players_of(options: argparse.Namespace) -> Players:
+    players = chosen_players(options)
+    greedy = Sampling(temperature=0.0, top_p=1.0, max_tokens=players.sampling.max_tokens)
+    sampling = greedy if options.greedy else players.sampling
+    return replace(players, sampling=sampling, reward_timeout=options.reward_timeout or players.reward_timeout)
 
 
-def chosen_modes(asked: argparse.Namespace, players: Players, problems: Sequence[Problem]) -> list[str]:
-    """Those asked for; else all whose prompts there is room for, and a word on the others."""
-    modes = list(dict.fromkeys(asked.modes or modes_of(players, asked.greedy)))
+def chosen_modes(options: argparse.Namespace, players: Players, problems: Sequence[EvaluationProblem]) -> list[str]:
+    """`--modes`, or every mode whose prompts fit; a mode that is left out is reported on standard error."""
+    modes = list(dict.fromkeys(options.modes or modes_of(players, options.greedy)))
     for mode in modes:
-        answers(mode, "", 0, players.names)  # says if it is unknown
-    if asked.greedy and MOA in modes:
-        raise InferenceError("two greedy samples of the base are the same: leave moa out, or --greedy")
+        answers(mode, "", 0, players.names)  # raises if it is unknown
+    if options.greedy and MOA in modes:
+        raise InferenceError("two greedy samples of the base are the same: leave out moa or --greedy")
     chat = Chat(players)
     over = {mode: max(overlong(chat, mode, problem) for problem in problems) for mode in modes}
     fitting = [mode for mode in modes if over[mode] <= 0]
     for mode in [mode for mode in modes if over[mode] > 0]:
         needed = players.max_prompt + over[mode]
-        told = f"the longest prompt of mode {mode} takes {needed} tokens, more than --max-prompt={players.max_prompt}"
-        if asked.modes or not fitting:
-            raise InferenceError(f"{told}: raise it, or leave the mode or the problem out")
-        print(f"agon-verl: {told}, so this mode is left out", file=sys.stderr)
+        reason = f"the longest prompt of mode {mode} takes {needed} tokens, more than --max-prompt={players.max_prompt}"
+        if options.modes or not fitting:
+            raise InferenceError(f"{reason}: raise it, or leave out the mode or the problem")
+        print(f"agon-verl: {reason}, so this mode is left out", file=sys.stderr)
     return fitting
 
 
 def settings_of(players: Players, judge: Judge, seed: int) -> dict[str, Any]:
-    """What decides a generation and its verdict. Modes, data and samples may grow from one command to the next."""
+    """Everything that determines a generation and its verdict. Modes, data and samples may be added later."""
 
     def digest(content: bytes) -> str:
         return hashlib.sha256(content).hexdigest()[:16]
@@ -79,47 +77,47 @@ def settings_of(players: Players, judge: Judge, seed: int) -> dict[str, Any]:
     }
 
 
-def divide(asked: argparse.Namespace) -> tuple[list[Problem], list[Problem]]:
-    """The problems to choose the direction on, and the others, which are reported."""
-    held_out = read(asked.data)
-    if asked.dev:
-        development = read(asked.dev)
+def divide(options: argparse.Namespace) -> tuple[list[EvaluationProblem], list[EvaluationProblem]]:
+    """The problems to choose the direction on, and the problems to report on."""
+    held_out = read_problems(options.data)
+    if options.dev:
+        development = read_problems(options.dev)
         if shared := {p.id for p in development} & {p.id for p in held_out}:
-            raise InferenceError(f"{len(shared)} problems of --dev are in --data too: take them out of one")
+            raise InferenceError(f"{len(shared)} problems of --dev are also in --data: remove them from one of the two")
         return development, held_out
     picked: set[str] = set()
-    for source in {p.source for p in held_out} if asked.dev_share else ():
-        picked |= split([p.id for p in held_out if p.source == source], asked.dev_share)
+    for source in {p.source for p in held_out} if options.dev_share else ():
+        picked |= split([p.id for p in held_out if p.source == source], options.dev_share)
     return [p for p in held_out if p.id in picked], [p for p in held_out if p.id not in picked]
 
 
-def evaluate(asked: argparse.Namespace) -> str:
-    players = judged_players(asked)
-    development, held_out = divide(asked)
-    modes = chosen_modes(asked, players, [*development, *held_out])
-    if not set(DIRECTIONS) <= set(modes):  # nothing to choose, but what is reported is the same for every run
+def evaluate(options: argparse.Namespace) -> str:
+    players = players_of(options)
+    development, held_out = divide(options)
+    modes = chosen_modes(options, players, [*development, *held_out])
+    if not set(DIRECTIONS) <= set(modes):  # no direction to choose; the reported problems stay the same
         development = []
     if not players.checked:
         print(f"agon-verl: {players.base} is not on this machine yet, so its weights are not checked", file=sys.stderr)
-    judge = Judge(players, asked.reward, key_values(asked.reward_kwargs))
+    judge = Judge(players, options.reward, key_values(options.reward_kwargs))
     jobs = [(problem, list(DIRECTIONS)) for problem in development] + [(problem, modes) for problem in held_out]
-    settings = settings_of(players, judge, asked.seed)
-    with Store(asked.out, settings) as store:
-        units = plan(jobs, asked.samples, players.names)
+    settings = settings_of(players, judge, options.seed)
+    with Store(options.out, settings) as store:
+        units = plan(jobs, options.samples, players.names)
         if missing(units, store):
-            asyncio.run(_play(players, judge, store, units, asked))
-        results = measure(store, players, settings, modes, development, held_out, asked)
+            asyncio.run(_play(players, judge, store, units, options))
+        results = measure(store, players, settings, modes, development, held_out, options)
     text = report(results)
-    results.write(asked.out / RESULTS)
-    write_atomically(asked.out / "results.md", text)
+    results.write(options.out / RESULTS)
+    write_atomically(options.out / "results.md", text)
     return text
 
 
-async def _play(players: Players, judge: Judge, store: Store, units: Any, asked: argparse.Namespace) -> None:
-    engine = Engine(players, **key_values(asked.engine))
+async def _play(players: Players, judge: Judge, store: Store, units: Any, options: argparse.Namespace) -> None:
+    engine = Engine(players, **key_values(options.engine))
     try:
-        play = Play(engine, judge, store, players.sampling, asked.seed, asked.max_failed)
-        await play.run(units, asked.concurrency)
+        play = Play(engine, judge, store, players.sampling, options.seed, options.max_failed)
+        await play.run(units, options.concurrency)
     finally:
         engine.close()
 
@@ -129,12 +127,12 @@ def measure(
     players: Players,
     settings: dict[str, Any],
     modes: Sequence[str],
-    development: Sequence[Problem],
-    held_out: Sequence[Problem],
-    asked: argparse.Namespace,
+    development: Sequence[EvaluationProblem],
+    held_out: Sequence[EvaluationProblem],
+    options: argparse.Namespace,
 ) -> Results:
-    def measured(problems: Sequence[Problem], modes: Sequence[str]) -> SetResults:
-        return set_results(store, [p.id for p in problems], modes, asked.samples, players.names)
+    def measured(problems: Sequence[EvaluationProblem], modes: Sequence[str]) -> SetResults:
+        return set_results(store, [p.id for p in problems], modes, options.samples, players.names)
 
     chosen_on = measured(development, DIRECTIONS) if development else None
     if chosen_on:
@@ -144,50 +142,49 @@ def measure(
     else:
         direction = Direction(players.direction, "by the run's own validation" if players.direction else "no data")
     sources = dict.fromkeys(p.source for p in held_out)
-    made = store.all()
+    generations = store.all()
     return Results(
-        target=asked.target,
-        samples=asked.samples,
+        target=options.target,
+        samples=options.samples,
         settings=settings,
         versions=versions(),
         direction=direction,
         sets={source: measured([p for p in held_out if p.source == source], modes) for source in sources},
         development=chosen_on,
-        ledger=Generated(len(made), sum(g.tokens for g in made), sum(g.prompt_tokens for g in made)),
-        left_out=sum(bool(g.error) for g in made),
+        ledger=Generated(
+            len(generations), sum(g.tokens for g in generations), sum(g.prompt_tokens for g in generations)
+        ),
+        left_out=sum(bool(g.error) for g in generations),
     )
 
 
-def main(given: Sequence[str] | None = None) -> int:
-    arguments = list(sys.argv[1:] if given is None else given)
+def main(arguments: Sequence[str] | None = None) -> int:
+    arguments = list(sys.argv[1:] if arguments is None else arguments)
+    command = arguments[0] if arguments else ""
     try:
-        if arguments[:1] == ["compare"] or arguments[:1] == ["average"]:
-            return _side_by_side(arguments[0], arguments[1:])
-        print(evaluate(options(arguments)))
+        if command in ("compare", "average"):
+            print(_side_by_side(command, arguments[1:]))
+        else:
+            print(evaluate(evaluate_options(arguments)))
     except AgonError as error:
         print(f"agon-verl: {error}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
-        print("agon-verl: stopped; the same command goes on from here", file=sys.stderr)
+        print("agon-verl: stopped; the same command continues from here", file=sys.stderr)
         return 130
     return 0
 
 
-def _side_by_side(command: str, given: Sequence[str]) -> int:
-    parser = argparse.ArgumentParser(prog=program_name(f"evaluate {command}"))
-    parser.add_argument("results", nargs=2 if command == "compare" else "+", help="results.json, or its folder")
-    parser.add_argument("--json", type=Path, help="write the numbers there too")
+def _side_by_side(command: str, arguments: Sequence[str]) -> str:
+    options = compare_options(command, arguments)
     if command == "compare":
-        parser.add_argument("--modes", nargs="+", help="one of either, if not every one that both have")
-    asked = parser.parse_args(given)
-    if command == "compare":
-        text, told = compare.compare(asked.results[0], asked.results[1], asked.modes)
+        first, second = options.results
+        text, numbers = compare.compare(first, second, options.modes)
     else:
-        text, told = compare.average(asked.results)
-    if asked.json:
-        write_atomically(asked.json, json.dumps(told, indent=1) + "\n")
-    print(text)
-    return 0
+        text, numbers = compare.average(options.results)
+    if options.json:
+        write_atomically(options.json, json.dumps(numbers, indent=1) + "\n")
+    return text
 
 
 if __name__ == "__main__":

@@ -1,8 +1,8 @@
-"""Everything that a list of modes needs, generated once: a first stage is shared by all modes that start with it.
+"""Generates everything that a list of modes needs, once: modes that start with the same first stage share it.
 
-No mode waits for another, and no second stage for any draft but the ones it reads. A generation that the store has is
-not made again; one whose judge failed is judged again. Each has a seed of its own, from its key, so what is drawn does
-not depend on what else is.
+A second stage waits only for the drafts it reads. A generation that is in the store is not made again; one whose judge
+failed is judged again. Each generation has a seed of its own, derived from its key, so what is sampled does not depend
+on what else is generated.
 """
 
 import asyncio
@@ -13,7 +13,7 @@ from dataclasses import asdict, replace
 from typing import Any
 
 from agon_verl.evaluate.judge import Judge
-from agon_verl.evaluate.problems import Problem
+from agon_verl.evaluate.problems import EvaluationProblem
 from agon_verl.evaluate.store import Generation, Key, Store
 from agon_verl.game.prompts import challenge_messages
 from agon_verl.game.roles import ADAPTERS, BASE
@@ -24,36 +24,36 @@ from agon_verl.inference.players import InferenceError, Players, Sampling, read_
 from agon_verl.inference.vllm_engine import Completion, Engine
 
 MOA = "moa"
-Job = tuple[Problem, Sequence[str]]  # a problem and the modes to play it in
+Job = tuple[EvaluationProblem, Sequence[str]]  # a problem and the modes to play it in
+Unit = tuple[EvaluationProblem, Sequence[Key]]  # one sample of a problem: what has to be generated, drafts first
 
 
 def modes_of(players: Players, greedy: bool = False) -> list[str]:
-    """All that the target has. Greedy samples of one model are equal, so there is no mixture of them."""
+    """All modes of the target. Greedy samples of one model are equal, so there is no mixture of them."""
     have = [name for name in ADAPTERS if name in players.adapters]
     crossed = [f"{a}_to_{b}" for a in have for b in have if a != b]
     return [*crossed, *(f"{a}_to_{a}" for a in have), *have, BASE, *([] if greedy else [MOA])]
 
 
 def answers(mode: str, problem: str, sample: int, names: tuple[str, ...]) -> list[tuple[Key | None, Key]]:
-    """The draft and the final stage of each answer that a mode gives in one pass: one, or both agents' of `moa`."""
+    """The draft and the final stage of each answer of a mode in one pass: one answer, or two of `moa`."""
     if mode == MOA:
         return [((BASE, problem, i), (MOA, problem, i)) for i in (2 * sample, 2 * sample + 1)]
     drafter, _ = read_mode(mode, names)
     return [((drafter, problem, sample) if drafter else None, (mode, problem, sample))]
 
 
-def overlong(chat: Chat, mode: str, problem: Problem) -> int:
-    """By how many tokens the prompts of a mode are too long for a problem, even without any attempt in them."""
+def overlong(chat: Chat, mode: str, problem: EvaluationProblem) -> int:
+    """By how many tokens the prompt of a mode is too long, even without the text of a draft."""
     if mode == MOA:
         return chat.excess(refine_messages(problem.messages, None, None))
     drafter, _ = read_mode(mode, chat.players.names)
     return chat.excess(challenge_messages(problem.messages, None) if drafter else problem.messages)
 
 
-def plan(jobs: Sequence[Job], samples: int, names: tuple[str, ...]) -> list[tuple[Problem, list[Key]]]:
-    """What each sample of each problem needs, drafts before what reads them."""
+def plan(jobs: Sequence[Job], samples: int, names: tuple[str, ...]) -> list[Unit]:
 
-    def needed(problem: Problem, modes: Sequence[str], sample: int) -> Iterator[Key]:
+    def needed(problem: EvaluationProblem, modes: Sequence[str], sample: int) -> Iterator[Key]:
         for mode in modes:
             for draft, final in answers(mode, problem.id, sample, names):
                 yield from (key for key in (draft, final) if key is not None)
@@ -65,10 +65,10 @@ def plan(jobs: Sequence[Job], samples: int, names: tuple[str, ...]) -> list[tupl
     ]
 
 
-def missing(units: Sequence[tuple[Problem, Sequence[Key]]], store: Store) -> set[Key]:
-    """What is not there yet, or has no verdict."""
+def missing(units: Sequence[Unit], store: Store) -> set[Key]:
+    """What is not in the store yet, or has no verdict."""
     keys = {key for _, needed in units for key in needed}
-    return {key for key in keys if (known := store.get(key)) is None or known.error}
+    return {key for key in keys if (stored := store.get(key)) is None or stored.error}
 
 
 class Play:
@@ -81,14 +81,14 @@ class Play:
         self._failed = self._planned = 0
         self._bar: Any = None
 
-    async def run(self, units: Sequence[tuple[Problem, Sequence[Key]]], concurrency: int) -> None:
-        """`units` are those of `plan`. `concurrency` is about how many requests vLLM is given at a time."""
+    async def run(self, units: Sequence[Unit], concurrency: int) -> None:
+        """`units` come from `plan`. `concurrency` is the approximate number of requests in vLLM at a time."""
         from tqdm import tqdm
 
         self._planned = len({key for _, keys in units for key in keys})
         done = self._planned - len(missing(units, self._store))
         room = asyncio.Semaphore(max(1, concurrency // max(len(keys) for _, keys in units)))
-        often = 0.2 if sys.stderr.isatty() else 30  # seconds; a log needs few lines
+        often = 0.2 if sys.stderr.isatty() else 30  # seconds; fewer lines in a log file
         with tqdm(total=self._planned, initial=done, unit="generation", mininterval=often) as self._bar:
             tasks = [asyncio.ensure_future(self._unit(room, *unit)) for unit in units]
             try:
@@ -98,20 +98,20 @@ class Play:
                     task.cancel()
                 await asyncio.gather(*tasks, *self._tasks.values(), return_exceptions=True)
 
-    async def _unit(self, room: asyncio.Semaphore, problem: Problem, keys: Sequence[Key]) -> None:
+    async def _unit(self, room: asyncio.Semaphore, problem: EvaluationProblem, keys: Sequence[Key]) -> None:
         async with room:
             await asyncio.gather(*(self._once(key, problem) for key in keys))
 
-    def _once(self, key: Key, problem: Problem) -> "asyncio.Task[Generation]":
+    def _once(self, key: Key, problem: EvaluationProblem) -> "asyncio.Task[Generation]":
         if key not in self._tasks:
-            self._tasks[key] = asyncio.ensure_future(self._made(key, problem))
+            self._tasks[key] = asyncio.ensure_future(self._judged(key, problem))
         return self._tasks[key]
 
-    async def _made(self, key: Key, problem: Problem) -> Generation:
-        known = self._store.get(key)
-        if known is not None and not known.error:
-            return known
-        made = known or await self._generated(key, problem)
+    async def _judged(self, key: Key, problem: EvaluationProblem) -> Generation:
+        stored = self._store.get(key)
+        if stored is not None and not stored.error:
+            return stored
+        made = stored or await self._generated(key, problem)
         verdict = await self._judge.verdict(problem, made.text, made.opened)
         made = replace(made, **asdict(verdict))
         self._store.add(made)
@@ -124,7 +124,7 @@ class Play:
             )
         return made
 
-    async def _generated(self, key: Key, problem: Problem) -> Generation:
+    async def _generated(self, key: Key, problem: EvaluationProblem) -> Generation:
         mode, _, sample = key
         own = replace(self._sampling, seed=seed_of(self._seed, key))
         if mode in self._engine.players.names:
@@ -132,13 +132,13 @@ class Play:
         if mode == MOA:
             drafts = await asyncio.gather(*(self._once((BASE, problem.id, i), problem) for i in (sample, sample ^ 1)))
             mine, other = (self._engine.read(draft.text, draft.opened) for draft in drafts)
-            shown, said = await refine(self._engine, problem.messages, mine, other, own)
-            return replace(_generation(key, 2, BASE, said), shown=shown)
+            shown, completion = await refine(self._engine, problem.messages, mine, other, own)
+            return replace(_generation(key, 2, BASE, completion), shown=shown)
         drafter, player = read_mode(mode, self._engine.players.names)
         draft = await self._once((str(drafter), problem.id, sample), problem)
         read = self._engine.read(draft.text, draft.opened)
-        attempt, said = await challenge(self._engine, problem.messages, read, player, own)
-        made = _generation(key, 2, player, said)
+        attempt, completion = await challenge(self._engine, problem.messages, read, player, own)
+        made = _generation(key, 2, player, completion)
         return replace(made, shown=attempt.shown, leaked=attempt.leaked, cut=attempt.cut)
 
 
@@ -146,8 +146,8 @@ def seed_of(seed: int, key: Key) -> int:
     return int.from_bytes(hashlib.sha256(f"{seed}/{key}".encode()).digest()[:4], "big")
 
 
-def _generation(key: Key, stage: int, player: str, said: Completion) -> Generation:
-    """Not judged yet."""
+def _generation(key: Key, stage: int, player: str, completion: Completion) -> Generation:
+    """Without a verdict yet."""
     mode, problem, sample = key
     return Generation(
         mode=mode,
@@ -155,11 +155,11 @@ def _generation(key: Key, stage: int, player: str, said: Completion) -> Generati
         player=player,
         problem=problem,
         sample=sample,
-        prompt_tokens=said.prompt_tokens,
-        tokens=len(said.ids),
-        finish=said.finish,
-        opened=said.opened,
-        text=said.text,
+        prompt_tokens=completion.prompt_tokens,
+        tokens=len(completion.ids),
+        finish=completion.finish,
+        opened=completion.opened,
+        text=completion.text,
         acc=None,
         format=None,
         pred="",

@@ -1,7 +1,7 @@
 """The problems of an evaluation, from the parquet files that training uses.
 
-A problem's name is a digest of its prompt and reference, so that two evaluations agree on it whatever the order of
-their files; a second copy of a problem counts as another one.
+A problem's id is a digest of its prompt and reference answer, so it is the same in two evaluations whatever the order
+of their files. A second copy of a problem gets an id of its own.
 """
 
 import hashlib
@@ -18,7 +18,7 @@ PREPARED = Path("~/data/agon").expanduser()  # where `python -m agon_verl.data` 
 
 
 @dataclass(frozen=True)
-class Problem:
+class EvaluationProblem:
     id: str
     source: str
     messages: Sequence[Mapping[str, Any]]
@@ -26,45 +26,46 @@ class Problem:
     extra_info: Mapping[str, Any]
 
 
-def locate(given: str) -> Path:
-    """A file, or by its name a set that `python -m agon_verl.data` has prepared."""
-    path = Path(given).expanduser()
+def locate(name: str) -> Path:
+    """A file, or the held-out part of a set that `python -m agon_verl.data` has prepared."""
+    path = Path(name).expanduser()
     if path.is_file():
         return path
-    if (prepared := PREPARED / given / "heldout.parquet").is_file():
+    if (prepared := PREPARED / name / "heldout.parquet").is_file():
         return prepared
     raise InferenceError(
-        f"{given} is neither a parquet file nor a prepared set: run python -m agon_verl.data {Path(given).stem}"
+        f"{name} is neither a parquet file nor a prepared set: run python -m agon_verl.data {Path(name).stem}"
     )
 
 
-def read(given: Sequence[str]) -> list[Problem]:
+def read_problems(names: Sequence[str]) -> list[EvaluationProblem]:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    found: list[Problem] = []
-    seen: Counter[str] = Counter()
-    for path in map(locate, given):
+    problems: list[EvaluationProblem] = []
+    copies: Counter[str] = Counter()
+    for path in map(locate, names):
         try:
             rows = pq.read_table(path).to_pylist()
         except (pa.ArrowInvalid, OSError) as error:
             raise InferenceError(f"{path} cannot be read as parquet: {error}") from None
-        for number, row in enumerate(rows):
-            found.append(_problem(row, seen, f"row {number} of {path}"))
-    if not found:
-        raise InferenceError(f"{', '.join(given)} holds no problems")
-    return found
+        problems += [_problem(row, copies, f"row {number} of {path}") for number, row in enumerate(rows)]
+    if not problems:
+        raise InferenceError(f"there are no problems in {', '.join(names)}")
+    return problems
 
 
-def _problem(row: Mapping[str, Any], seen: Counter[str], where: str) -> Problem:
+def _problem(row: Mapping[str, Any], copies: Counter[str], place: str) -> EvaluationProblem:
     try:
         messages, truth = row["prompt"], row["reward_model"]["ground_truth"]
         chat = bool(messages) and messages[-1]["role"] == "user" and isinstance(messages[-1]["content"], str)
     except (KeyError, TypeError):
-        raise InferenceError(f"{where} needs a prompt, as chat messages, and reward_model.ground_truth") from None
+        raise InferenceError(f"{place} needs a prompt, as chat messages, and reward_model.ground_truth") from None
     if not chat:
-        raise InferenceError(f"{where} has a prompt whose last message is not a text of the user's")
+        raise InferenceError(f"{place} has a prompt whose last message is not text from the user")
     digest = hashlib.sha256(json.dumps([messages, truth], sort_keys=True, default=str).encode()).hexdigest()[:16]
-    seen[digest] += 1
-    name = digest if seen[digest] == 1 else f"{digest}#{seen[digest]}"
-    return Problem(name, str(row.get("data_source") or "unnamed"), messages, truth, row.get("extra_info") or {})
+    copies[digest] += 1
+    name = digest if copies[digest] == 1 else f"{digest}#{copies[digest]}"
+    return EvaluationProblem(
+        name, str(row.get("data_source") or "unnamed"), messages, truth, row.get("extra_info") or {}
+    )

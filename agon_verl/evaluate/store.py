@@ -1,11 +1,11 @@
-"""What an evaluation has generated so far, on disk: one line a generation, written as it comes.
+"""The generations of an evaluation on disk, one line each, written as they are made.
 
     DIR/
-      settings.json       what decides the generations; a command with others is refused
-      generations.jsonl   one line each; of two lines with the same key the last counts (a verdict given anew)
+      settings.json       what determines the generations; a command with other settings is refused
+      generations.jsonl   one line each; of two lines with the same key the last counts (a repeated verdict)
       results.json, results.md
 
-A line is written in one call and ends with a line break, so after a kill only the last one can be torn: it is dropped.
+A line is written in one call and ends with a line break, so after a kill only the last line can be torn. It is dropped.
 """
 
 import fcntl
@@ -24,9 +24,9 @@ Key = tuple[str, str, int]
 
 @dataclass(frozen=True)
 class Generation:
-    """`mode`, `problem` and `sample` are its key: a player's own name for a first stage, and `moa` for a refined one.
+    """`mode`, `problem` and `sample` are its key. The mode of a first stage is the player's name.
 
-    `acc` is `None` where the judge failed, as `error` tells. `shown` is what was read of the other's attempt.
+    `acc` is `None` where the judge failed, and `error` says why. `shown` is the part of the draft in the prompt.
     """
 
     mode: str
@@ -54,7 +54,7 @@ class Generation:
 
 
 class Store:
-    """The folder is held while this is open: two commands at once would generate everything twice."""
+    """The folder is locked while this is open: two commands at once would generate everything twice."""
 
     def __init__(self, folder: Path, settings: Mapping[str, Any]) -> None:
         folder.mkdir(parents=True, exist_ok=True)
@@ -63,15 +63,15 @@ class Store:
         try:
             fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            raise InferenceError(f"{folder} is in use by another evaluation: wait, or give another --out") from None
+            raise InferenceError(f"{folder} is in use by another evaluation: wait, or use another --out") from None
         try:
-            self._same(json.loads(json.dumps(settings)))
-            self._known = self._read()
+            self._check_settings(json.loads(json.dumps(settings)))
+            self._generations = self._read()
         except InferenceError:
             self._file.close()
             raise
 
-    def _same(self, settings: Mapping[str, Any]) -> None:
+    def _check_settings(self, settings: Mapping[str, Any]) -> None:
         path = self.folder / "settings.json"
         if not path.exists():
             write_atomically(path, json.dumps(settings, indent=1) + "\n")
@@ -79,33 +79,33 @@ class Store:
         before = json.loads(path.read_text())
         changed = [name for name in sorted({*before, *settings}) if before.get(name) != settings.get(name)]
         if changed:
-            told = "; ".join(f"{name} was {before.get(name)!r}, now {settings.get(name)!r}" for name in changed)
-            raise InferenceError(f"{self.folder} was made with other settings: {told}. Use those, or another --out")
+            changes = "; ".join(f"{name} was {before.get(name)!r}, now {settings.get(name)!r}" for name in changed)
+            raise InferenceError(f"{self.folder} was made with other settings: {changes}. Use those, or another --out")
 
     def _read(self) -> dict[Key, Generation]:
         content = self._path.read_bytes()
-        whole = content.rfind(b"\n") + 1
-        if whole < len(content):
-            self._file.truncate(whole)
-        known = {}
-        for number, line in enumerate(content[:whole].splitlines(), 1):
+        complete = content.rfind(b"\n") + 1
+        if complete < len(content):
+            self._file.truncate(complete)
+        generations = {}
+        for number, line in enumerate(content[:complete].splitlines(), 1):
             try:
                 generation = Generation(**json.loads(line))
             except (ValueError, TypeError) as error:
                 raise InferenceError(f"line {number} of {self._path} cannot be read: remove it ({error})") from None
-            known[generation.key] = generation
-        return known
+            generations[generation.key] = generation
+        return generations
 
     def get(self, key: Key) -> Generation | None:
-        return self._known.get(key)
+        return self._generations.get(key)
 
     def all(self) -> list[Generation]:
-        return list(self._known.values())
+        return list(self._generations.values())
 
     def add(self, generation: Generation) -> None:
         line = json.dumps(asdict(generation), ensure_ascii=False).encode("utf-8", "surrogatepass") + b"\n"
         os.write(self._file.fileno(), line)
-        self._known[generation.key] = generation
+        self._generations[generation.key] = generation
 
     def close(self) -> None:
         self._file.close()

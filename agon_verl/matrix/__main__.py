@@ -3,15 +3,16 @@ r"""`python -m agon_verl.matrix`: methods x seeds, trained where missing, evalua
     python -m agon_verl.matrix --recipe agon_math --methods grpo coop adv --seeds 0 1 2 --out runs/main \
       --evaluate --data deepmath math500 --dev-share 0.2 -- trainer.n_gpus_per_node=8
 
-What follows `--evaluate` goes to `python -m agon_verl.evaluate`, what follows `--` to verl. Cells run one after the
-other; with `--ray ADDRESS` each is a job of a Ray cluster, `--at-once` of them at a time.
+The arguments after `--evaluate` are for `python -m agon_verl.evaluate`, those after `--` for verl. Cells run one after
+the other. With `--ray ADDRESS` each command is a job of a Ray cluster; `--at-once` cells run at a time.
 """
 
 import argparse
 import json
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,43 +21,45 @@ from agon_verl.errors import AgonError
 from agon_verl.evaluate.results import RESULTS, Results
 from agon_verl.evaluate.summary import sources
 from agon_verl.files import write_atomically
-from agon_verl.matrix.cells import BASE, MatrixError, Plan, Runner, evaluate, run_here, train
+from agon_verl.matrix.cells import BASE, TRAINED, CellState, MatrixError, Plan, Runner, evaluate, run_here, train
 from agon_verl.matrix.parity import parity, steps
 from agon_verl.matrix.rows import MODES, PAIR, main_table
+from agon_verl.pair.run_folder import METRICS
 from agon_verl.program import program_name
 
 METHODS = sorted(path.stem for path in (Path(recipes.__file__).parent / "method").glob("*.yaml"))
+_SEED = "A seed sets the initial weights, the sampling and the order of the data."
 
 
-def arguments(given: Sequence[str]) -> tuple[argparse.Namespace, list[str], list[str]]:
-    """The options, then what is for the evaluation, then what is for verl."""
-    own, overrides = _divide(list(given), "--")
-    own, evaluation = _divide(own, "--evaluate")
+def split_arguments(arguments: Sequence[str]) -> tuple[argparse.Namespace, list[str], list[str]]:
+    """The options of the matrix, the arguments of the evaluation, and the overrides for verl."""
+    own, overrides = _split_at("--", list(arguments))
+    own, evaluation = _split_at("--evaluate", own)
     parser = argparse.ArgumentParser(
         prog=program_name("matrix"),
         usage="%(prog)s [options] --evaluate --data SET … [-- verl's overrides]",
         description="Train methods x seeds, evaluate all, and write one table.",
     )
-    parser.add_argument("--recipe", default="agon", help="what the cells have in common (agon)")
+    parser.add_argument("--recipe", default="agon", help="recipe of all cells (default: agon)")
     parser.add_argument("--methods", nargs="+", choices=METHODS, default=["grpo", "coop", "adv"])
     parser.add_argument("--seeds", nargs="+", type=int, default=[0, 1, 2])
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--untrained", action=argparse.BooleanOptionalAction, default=True, help="also the base itself")
-    parser.add_argument("--ray", metavar="ADDRESS", help="submit each command as a job, as http://head:8265")
-    parser.add_argument("--at-once", type=int, default=1, help="cells at a time (1)")
-    asked = parser.parse_args(own)
+    parser.add_argument("--ray", metavar="ADDRESS", help="submit each command as a Ray job, e.g. to http://head:8265")
+    parser.add_argument("--at-once", type=int, default=1, help="cells at a time (default: 1)")
+    options = parser.parse_args(own)
     if "--data" not in evaluation:
-        parser.error("say what to evaluate on: --evaluate --data SET")
-    return asked, evaluation, overrides
+        parser.error("the evaluation needs data: --evaluate --data SET")
+    return options, evaluation, overrides
 
 
-def _divide(given: list[str], mark: str) -> tuple[list[str], list[str]]:
-    at = given.index(mark) if mark in given else len(given)
-    return given[:at], given[at + 1 :]
+def _split_at(mark: str, arguments: list[str]) -> tuple[list[str], list[str]]:
+    at = arguments.index(mark) if mark in arguments else len(arguments)
+    return arguments[:at], arguments[at + 1 :]
 
 
 def configured(plan: Plan, method: str, seed: int) -> Any:
-    """The cell's config as verl would see it."""
+    """The composed configuration of a cell."""
     import verl.trainer
     from hydra import compose, initialize_config_dir
     from hydra.errors import HydraException
@@ -66,90 +69,82 @@ def configured(plan: Plan, method: str, seed: int) -> Any:
         with initialize_config_dir(str(folder), version_base=None):
             return compose("ppo_trainer", overrides=plan.training(method, seed))
     except HydraException as error:
-        raise MatrixError(f"the overrides do not compose: {error}") from error
+        raise MatrixError(f"verl's configuration does not compose with these overrides: {error}") from error
 
 
-def cell(plan: Plan, method: str, seed: int, run: Runner) -> dict[str, str]:
-    """Train and evaluate one; what became of it."""
+def run_cell(plan: Plan, method: str, seed: int, run: Runner) -> CellState:
+    """Train and evaluate one cell, as far as that is not done yet."""
     folder = plan.folder(method, seed)
     try:
         train(plan, method, seed, run)
         evaluate(plan, folder / "checkpoints", folder / "eval", seed, MODES.get(method, PAIR), run)
     except MatrixError as error:
-        trained = (folder / "trained.json").exists()
-        return {"state": "trained" if trained else "failed", "error": str(error)}
-    return {"state": "evaluated"}
+        return CellState("trained" if (folder / TRAINED).exists() else "failed", error=str(error))
+    return CellState("evaluated")
 
 
-def budget(plan: Plan, methods: Sequence[str], seeds: Sequence[int], cells: dict[str, dict[str, str]]) -> None:
-    """Check each trained cell against the others: the same rollouts for the same number of problems."""
-    n = configured(plan, methods[0], seeds[0]).actor_rollout_ref.rollout.n
-    logged = {key: steps(plan.out / key / "metrics.jsonl") for key, told in cells.items() if told["state"] != "failed"}
+def check_budgets(plan: Plan, rollouts: int, cells: Mapping[str, CellState]) -> dict[str, CellState]:
+    """Compare each trained cell with the others: the same rollouts for the same number of problems."""
+    logged = {key: steps(plan.out / key / METRICS) for key, cell in cells.items() if cell.state != "failed"}
     problems = max((sum(int(s["ledger/problems"]) for s in each) for each in logged.values()), default=0)
-    for key, each in logged.items():
-        cells[key]["parity"] = parity(each, n, problems)
+    return {
+        key: replace(cell, parity=parity(logged[key], rollouts, problems)) if key in logged else cell
+        for key, cell in cells.items()
+    }
 
 
-def matrix(asked: argparse.Namespace, evaluation: list[str], overrides: list[str], run: Runner) -> str:
-    plan = Plan(asked.out.absolute(), asked.recipe, overrides, evaluation)
-    base = configured(plan, asked.methods[0], asked.seeds[0]).actor_rollout_ref.model.path
-    keys = [(method, seed) for seed in asked.seeds for method in asked.methods]
-    cells: dict[str, dict[str, str]] = {f"{m}/seed_{s}": {"state": "missing"} for m, s in keys}
-
-    def done(method: str, seed: int) -> None:
-        told = cell(plan, method, seed, run)
-        cells[f"{method}/seed_{seed}"] = told
-        print(f"{method}, seed {seed}: {told['state']}{' - ' + told['error'] if 'error' in told else ''}", flush=True)
-
+def matrix(options: argparse.Namespace, evaluation: list[str], overrides: list[str], run: Runner) -> str:
+    plan = Plan(options.out.absolute(), options.recipe, overrides, evaluation)
+    config = configured(plan, options.methods[0], options.seeds[0]).actor_rollout_ref
     plan.out.mkdir(parents=True, exist_ok=True)
-    if asked.untrained:
+    if options.untrained:
         try:
-            evaluate(plan, base, plan.out / BASE / "eval", 0, MODES[BASE], run)
+            evaluate(plan, config.model.path, plan.out / BASE / "eval", 0, MODES[BASE], run)
         except MatrixError as error:
             print(f"{BASE}: failed - {error}", flush=True)
-    with ThreadPoolExecutor(asked.at_once) as pool:
-        list(pool.map(lambda key: done(*key), keys))
-    budget(plan, asked.methods, asked.seeds, cells)
-    told = {"recipe": asked.recipe, "methods": asked.methods, "seeds": asked.seeds, "overrides": overrides}
-    write_atomically(plan.out / "matrix.json", json.dumps({**told, "cells": cells}, indent=1) + "\n")
-    text = summary(plan.out, asked.methods, asked.seeds, cells)
+
+    def finish(key: tuple[str, int]) -> tuple[str, CellState]:
+        method, seed = key
+        cell = run_cell(plan, method, seed, run)
+        print(f"{method}, seed {seed}: {cell.state}{' - ' + cell.error if cell.error else ''}", flush=True)
+        return f"{method}/seed_{seed}", cell
+
+    with ThreadPoolExecutor(options.at_once) as pool:
+        cells = dict(pool.map(finish, [(method, seed) for seed in options.seeds for method in options.methods]))
+    cells = check_budgets(plan, config.rollout.n, cells)
+    record = {"recipe": options.recipe, "methods": options.methods, "seeds": options.seeds, "overrides": overrides}
+    record["cells"] = {key: cell.to_json() for key, cell in cells.items()}
+    write_atomically(plan.out / "matrix.json", json.dumps(record, indent=1) + "\n")
+    text = summary(plan, options.methods, options.seeds, cells)
     write_atomically(plan.out / "matrix.md", text)
     return text
 
 
-def summary(out: Path, methods: Sequence[str], seeds: Sequence[int], cells: dict[str, dict[str, str]]) -> str:
-    found: dict[str, list[Results]] = {}
-    for method in (BASE, *methods):
-        folders = [out / BASE] if method == BASE else [out / method / f"seed_{seed}" for seed in seeds]
-        read = [folder / "eval" / RESULTS for folder in folders]
-        usable = [file for file, folder in zip(read, folders, strict=True) if _counts(file, folder, out, cells)]
-        found[method] = [Results.read(file) for file in usable]
-    failed = {m: sum(cells[f"{m}/seed_{s}"]["state"] != "evaluated" for s in seeds) for m in methods}
-    every = sources([run for runs in found.values() for run in runs])
-    parts = [f"## {source}\n\n{main_table(found, failed, source)}" for source in every]
-    unequal = {key: told["parity"] for key, told in cells.items() if told.get("parity", "ok") != "ok"}
-    if unequal:
-        parts.append("**Unequal budgets:** " + "; ".join(f"{key}: {why}" for key, why in unequal.items()))
-    parts.append(
-        f"{len(seeds)} seeds a method; deviation and range are over seeds, which train, sample and order anew."
-    )
+def summary(plan: Plan, methods: Sequence[str], seeds: Sequence[int], cells: Mapping[str, CellState]) -> str:
+    def results(method: str) -> list[Results]:
+        usable = [seed for seed in seeds if cells[f"{method}/seed_{seed}"].state == "evaluated"]
+        return [Results.read(plan.folder(method, seed) / "eval") for seed in usable]
+
+    untrained = plan.out / BASE / "eval" / RESULTS
+    by_method = {BASE: [Results.read(untrained)] if untrained.exists() else [], **{m: results(m) for m in methods}}
+    failed = {method: len(seeds) - len(by_method[method]) for method in methods}
+    every = sources([run for runs in by_method.values() for run in runs])
+    parts = [f"## {source}\n\n{main_table(by_method, failed, source)}" for source in every]
+    unequal = [f"{key}: {cell.parity}" for key, cell in cells.items() if cell.parity not in (None, "ok")]
+    parts += [f"**Unequal budgets:** {'; '.join(unequal)}"] if unequal else []
+    parts.append(f"{len(seeds)} seeds per method; deviation and range are over seeds. {_SEED}")
     return "\n\n".join(parts) + "\n"
 
 
-def _counts(file: Path, folder: Path, out: Path, cells: dict[str, dict[str, str]]) -> bool:
-    key = str(folder.relative_to(out))
-    return file.exists() and (key == BASE or cells[key]["state"] == "evaluated")
-
-
-def main(given: Sequence[str] | None = None) -> int:
-    asked, evaluation, overrides = arguments(sys.argv[1:] if given is None else given)
+def main(arguments: Sequence[str] | None = None) -> int:
+    options, evaluation, overrides = split_arguments(sys.argv[1:] if arguments is None else arguments)
     try:
         run: Runner = run_here
-        if asked.ray:
+        if options.ray:
             from agon_verl.matrix.jobs import Jobs
 
-            run = Jobs(asked.ray)
-        print(matrix(asked, evaluation, overrides, run))
+            run = Jobs(options.ray)
+        print(matrix(options, evaluation, overrides, run))
     except AgonError as error:
         print(f"agon-verl: {error}", file=sys.stderr)
         return 1

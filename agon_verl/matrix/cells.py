@@ -1,15 +1,15 @@
 """One cell of a matrix: a method and a seed, trained by verl's own command and evaluated by `agon_verl.evaluate`.
 
     OUT/<method>/seed_<s>/
-      settings.json     what it was started with; another command for the same folder is refused
-      metrics.jsonl     what verl's file logger wrote
-      pairs/            one JSON line a pair
-      checkpoints/      from which a cell that was stopped goes on
-      trained.json      written when training came to its end
-      eval/             of `agon_verl.evaluate`
+      settings.json     the overrides it was started with; other overrides for the same folder are refused
+      metrics.jsonl     written by verl's file logger
+      pairs/            one JSON line per pair
+      checkpoints/      a cell that was stopped continues from here
+      trained.json      written when training is complete
+      eval/             the output of `agon_verl.evaluate`
       train.log, eval.log
 
-A cell fails by itself: its state says why, the others go on, and the same command tries it again.
+A cell that fails does not stop the others. Its state has the reason, and the same command tries it again.
 """
 
 import json
@@ -17,23 +17,37 @@ import os
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Protocol
 
 from agon_verl.errors import AgonError
 from agon_verl.files import write_atomically
+from agon_verl.pair.run_folder import METRICS
 
-BASE = "base"  # the untrained model has a folder of its own
+BASE = "base"  # the folder of the untrained model
+TRAINED = "trained.json"
 
 
 class MatrixError(AgonError, RuntimeError):
-    """One sentence: what is in the way, and what to do."""
+    """A cell or the matrix cannot run; the message has the reason and the fix."""
+
+
+@dataclass(frozen=True)
+class CellState:
+    """`state` is evaluated, trained or failed. `parity` is "ok", or how the budget differs."""
+
+    state: str
+    error: str | None = None
+    parity: str | None = None
+
+    def to_json(self) -> dict[str, str]:
+        return {name: value for name, value in asdict(self).items() if value is not None}
 
 
 @dataclass(frozen=True)
 class Plan:
-    """What all cells share."""
+    """The settings that all cells share."""
 
     out: Path
     recipe: str
@@ -60,7 +74,7 @@ class Plan:
 
 class Runner(Protocol):
     def __call__(self, command: Sequence[str], env: Mapping[str, str], log: Path) -> int:
-        """Run a command to its end, and give its exit status."""
+        """Run a command to its end and return its exit status."""
 
 
 def run_here(command: Sequence[str], env: Mapping[str, str], log: Path) -> int:
@@ -69,20 +83,20 @@ def run_here(command: Sequence[str], env: Mapping[str, str], log: Path) -> int:
 
 
 def train(plan: Plan, method: str, seed: int, run: Runner) -> None:
-    """Train a cell, or go on with it; nothing if it is trained already."""
+    """Train a cell, or continue its training; does nothing if it is trained already."""
     folder = plan.folder(method, seed)
-    _hold_to(folder / "settings.json", plan.training(method, seed))
-    if (folder / "trained.json").exists():
+    _check_settings(folder / "settings.json", plan.training(method, seed))
+    if (folder / TRAINED).exists():
         return
     command = [sys.executable, "-m", "verl.trainer.main_ppo", *plan.training(method, seed)]
-    status = run(command, {"VERL_FILE_LOGGER_PATH": str(folder / "metrics.jsonl")}, folder / "train.log")
+    status = run(command, {"VERL_FILE_LOGGER_PATH": str(folder / METRICS)}, folder / "train.log")
     if status:
         raise MatrixError(f"training ended with status {status}: see {folder / 'train.log'}")
-    write_atomically(folder / "trained.json", json.dumps({"method": method, "seed": seed}) + "\n")
+    write_atomically(folder / TRAINED, json.dumps({"method": method, "seed": seed}) + "\n")
 
 
 def evaluate(plan: Plan, target: Path | str, folder: Path, seed: int, modes: Sequence[str], run: Runner) -> None:
-    """Evaluate into `folder`; `agon_verl.evaluate` itself does only what is missing."""
+    """Evaluate into `folder`; `agon_verl.evaluate` generates only what is missing."""
     folder.mkdir(parents=True, exist_ok=True)
     command = [sys.executable, "-m", "agon_verl.evaluate", str(target), "--out", str(folder), "--seed", str(seed)]
     status = run([*command, "--modes", *modes, *plan.evaluation], {}, folder.parent / "eval.log")
@@ -90,7 +104,7 @@ def evaluate(plan: Plan, target: Path | str, folder: Path, seed: int, modes: Seq
         raise MatrixError(f"evaluation ended with status {status}: see {folder.parent / 'eval.log'}")
 
 
-def _hold_to(path: Path, settings: Sequence[str]) -> None:
+def _check_settings(path: Path, settings: Sequence[str]) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     if not path.exists():
         write_atomically(path, json.dumps(list(settings), indent=1) + "\n")
@@ -98,6 +112,6 @@ def _hold_to(path: Path, settings: Sequence[str]) -> None:
     before = json.loads(path.read_text())
     if differ := [each for each in {*before, *settings} if (each in before) != (each in settings)]:
         raise MatrixError(
-            f"{path.parent} was started with other settings ({', '.join(sorted(differ)[:4])}): give another --out, or "
+            f"{path.parent} was started with other settings ({', '.join(sorted(differ)[:4])}): use another --out, or "
             "remove the folder"
         )

@@ -1,4 +1,4 @@
-"""A matrix on a Ray cluster: each command is a job, run where the cluster has room; folders must be shared storage."""
+"""Runs the commands of a matrix as jobs of a Ray cluster. The output folder must be on storage that all nodes share."""
 
 import shlex
 import time

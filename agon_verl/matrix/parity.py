@@ -1,20 +1,19 @@
-"""Whether all runs had the same budget: 2N rollouts a problem, by what was really generated."""
+"""Whether all runs had the same budget: 2N rollouts per problem, counted from what was generated."""
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from agon_verl.pair.run_folder import read_metrics
 
 
-def steps(metrics: Path) -> list[dict[str, Any]]:
-    """What each training step logged; of a step that was run again after a stop, the last."""
+def steps(metrics: Path) -> list[dict[str, float]]:
+    """The metrics of each training step."""
     by_step = read_metrics(metrics).by_step
     return [by_step[step] for step in sorted(by_step) if "ledger/rollouts" in by_step[step]]
 
 
-def parity(logged: Sequence[dict[str, Any]], n: int, problems: int) -> str:
-    """`ok`, or how the run departs from 2N rollouts on each of `problems` problems."""
+def parity(logged: Sequence[dict[str, float]], n: int, problems: int) -> str:
+    """`ok`, or how the run differs from 2N rollouts on each of `problems` problems."""
     if not logged:
         return "no step was logged"
     for number, step in enumerate(logged, start=1):
@@ -22,4 +21,4 @@ def parity(logged: Sequence[dict[str, Any]], n: int, problems: int) -> str:
         if made != 2 * n * drawn:
             return f"step {number} generated {made:.0f} rollouts for {drawn:.0f} problems, not {2 * n * drawn:.0f}"
     seen = sum(step["ledger/problems"] for step in logged)
-    return "ok" if seen == problems else f"it saw {seen:.0f} problems, not {problems}"
+    return "ok" if seen == problems else f"trained on {seen:.0f} problems, not {problems}"

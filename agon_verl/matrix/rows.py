@@ -1,9 +1,9 @@
-"""The table: one row a method, over its seeds.
+"""The table: one row per method, over its seeds.
 
-Which mode speaks for a method is fixed beforehand. Pairs that read each other are a cascade, in the direction chosen
-on development data, and beside it the better one afterwards, as the paper has it. Plain GRPO is its adapter alone, and
-its two-pass self-cascade a row of its own; self-refinement is A reading A. Pairs that never read are their adapters
-alone, the mean of both.
+The way of answering that represents a method is fixed in advance. Pairs that read each other answer as a cascade, in
+the direction chosen on development data; a second row has the direction that was better afterwards, as in the paper.
+Plain GRPO is its adapter alone, with its two-pass self-cascade as a row of its own; self-refinement is A reading A.
+Pairs that never read each other are the mean of both adapters alone.
 """
 
 from collections.abc import Mapping, Sequence
@@ -12,14 +12,14 @@ from agon_verl.evaluate.markdown import number, percent, table
 from agon_verl.evaluate.results import Results
 from agon_verl.evaluate.summary import CASCADE, EITHER, POST_HOC, summarise
 
-SPEAKS = {
+ROWS = {
     "grpo": (("GRPO, 2N rollouts", "A"), ("GRPO, two-pass self-cascade", "A_to_A")),
     "self_refine": (("self-refinement", "A_to_A"),),
     "shared_hidden": (("competitive, shared hidden opponent", EITHER),),
     "hidden": (("competitive, hidden opponents", EITHER),),
     "base": (("zero-shot", "base"), ("Mixture-of-Agents, untrained", "moa")),
 }
-# What is evaluated: of a pair all that it can play, of the base, once for all, what needs no adapter.
+# The modes to evaluate: all modes of a pair, and for the base, once per matrix, those that need no adapter.
 PAIR = ("A_to_B", "B_to_A", "A_to_A", "B_to_B", "A", "B")
 MODES = {"grpo": ("A", "A_to_A"), "self_refine": ("A", "A_to_A"), "base": ("base", "moa")}
 NAMES = {"coop": "cooperative", "adv": "Agon", "fixed": "Agon, fixed roles", "tiebreak": "Agon, length tiebreak"}
@@ -28,7 +28,7 @@ NAMES = {"coop": "cooperative", "adv": "Agon", "fixed": "Agon, fixed roles", "ti
 def rows(method: str) -> Sequence[tuple[str, str]]:
     """The rows of a method, each with the way of answering that it shows."""
     name = NAMES.get(method, method)
-    return SPEAKS.get(method, ((name, CASCADE), (f"{name}, direction post hoc", POST_HOC)))
+    return ROWS.get(method, ((name, CASCADE), (f"{name}, direction post hoc", POST_HOC)))
 
 
 def main_table(by_method: Mapping[str, Sequence[Results]], failed: Mapping[str, int], source: str) -> str:

@@ -1,7 +1,7 @@
-"""The matrix's own doing: what is run, what is not run again, what a failed cell leaves, and whether budgets are equal.
+"""The matrix: what is run, what is not run again, what a failed cell leaves behind, and whether budgets are equal.
 
-verl and the evaluation are commands to it; here they are replaced by a function that writes what they would. Both run
-for real in `tests/real`.
+Training and evaluation are commands; here a function that writes their files stands in for both. `tests/real` runs
+the real ones.
 """
 
 import json
@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from agon_verl.evaluate.results import Direction, Generated, Ledger, ModeResults, Results, SetResults, Tokens
-from agon_verl.matrix.__main__ import arguments, matrix
+from agon_verl.matrix.__main__ import matrix, split_arguments
 from agon_verl.matrix.cells import MatrixError
 from agon_verl.matrix.parity import parity, steps
 
@@ -54,7 +54,7 @@ class Commands:
 
     def __call__(self, command: Sequence[str], env: Mapping[str, str], log: Path) -> int:
         self.ran.append(command[2])
-        log.write_text("said something\n")
+        log.write_text("a line\n")
         if self.failing and self.failing in " ".join(command):
             return 1
         if command[2] == "verl.trainer.main_ppo":
@@ -62,17 +62,17 @@ class Commands:
             Path(env["VERL_FILE_LOGGER_PATH"]).write_text(json.dumps(line) + "\n")
             return 0
         out = Path(command[command.index("--out") + 1])
-        asked = command[command.index("--modes") + 1 : command.index("--data")]
-        results({mode: RIGHT[mode] for mode in asked}).write(out / "results.json")
+        modes = command[command.index("--modes") + 1 : command.index("--data")]
+        results({mode: RIGHT[mode] for mode in modes}).write(out / "results.json")
         return 0
 
 
 def play(out: Path, run: Commands, *more: str) -> str:
-    given = ["--out", str(out), "--methods", "grpo", "adv", "--seeds", "0", "1", *more]
-    return matrix(*arguments([*given, "--evaluate", "--data", "toy.parquet"]), run=run)
+    own = ["--out", str(out), "--methods", "grpo", "adv", "--seeds", "0", "1", *more]
+    return matrix(*split_arguments([*own, "--evaluate", "--data", "toy.parquet"]), run=run)
 
 
-def test_the_table_has_a_row_for_what_speaks_for_each_method(tmp_path: Path) -> None:
+def test_the_table_has_the_rows_of_each_method(tmp_path: Path) -> None:
     text = play(tmp_path, Commands())
     rows = {
         line.split("|")[1].strip(): [c.strip() for c in line.split("|")[2:-1]]
@@ -92,7 +92,7 @@ def test_what_is_done_is_not_done_again(tmp_path: Path) -> None:
     play(tmp_path, Commands())
     again = Commands()
     play(tmp_path, again)
-    assert "verl.trainer.main_ppo" not in again.ran  # and the evaluation sees to itself
+    assert "verl.trainer.main_ppo" not in again.ran  # the evaluation itself generates only what is missing
     more = Commands()
     play(tmp_path, more, "--seeds", "0", "1", "2")
     assert more.ran.count("verl.trainer.main_ppo") == 2
@@ -111,27 +111,27 @@ def test_a_failed_cell_is_marked_and_tried_again(tmp_path: Path) -> None:
 
 def test_other_settings_for_the_same_folder_are_refused(tmp_path: Path) -> None:
     play(tmp_path, Commands())
-    given = ["--out", str(tmp_path), "--methods", "adv", "--seeds", "0", "--evaluate", "--data", "toy.parquet"]
-    matrix(*arguments([*given, "--", "actor_rollout_ref.actor.optim.lr=1e-3"]), run=Commands())
-    told = json.loads((tmp_path / "matrix.json").read_text())["cells"]["adv/seed_0"]
-    assert told["state"] == "trained" and "optim.lr=1e-3" in told["error"]
+    own = ["--out", str(tmp_path), "--methods", "adv", "--seeds", "0", "--evaluate", "--data", "toy.parquet"]
+    matrix(*split_arguments([*own, "--", "actor_rollout_ref.actor.optim.lr=1e-3"]), run=Commands())
+    cell = json.loads((tmp_path / "matrix.json").read_text())["cells"]["adv/seed_0"]
+    assert cell["state"] == "trained" and "optim.lr=1e-3" in cell["error"]
 
 
-def test_unequal_budgets_are_said(tmp_path: Path) -> None:
+def test_unequal_budgets_are_reported(tmp_path: Path) -> None:
     text = play(tmp_path, Commands(rollouts=2 * N * 4 - 2))
     assert "**Unequal budgets:** grpo/seed_0: step 1 generated 62 rollouts for 4 problems, not 64" in text
 
 
 def test_overrides_that_do_not_compose(tmp_path: Path) -> None:
-    with pytest.raises(MatrixError, match="do not compose"):
-        given = ["--out", str(tmp_path), "--methods", "adv", "--seeds", "0", "--evaluate", "--data", "toy.parquet"]
-        matrix(*arguments([*given, "--", "nonsense=1"]), run=Commands())
+    with pytest.raises(MatrixError, match="does not compose"):
+        own = ["--out", str(tmp_path), "--methods", "adv", "--seeds", "0", "--evaluate", "--data", "toy.parquet"]
+        matrix(*split_arguments([*own, "--", "nonsense=1"]), run=Commands())
 
 
 def test_parity_by_hand(tmp_path: Path) -> None:
     step = {"ledger/rollouts": 64, "ledger/problems": 4}
     assert parity([step, step], n=8, problems=8) == "ok"
-    assert parity([step], n=8, problems=8) == "it saw 4 problems, not 8"
+    assert parity([step], n=8, problems=8) == "trained on 4 problems, not 8"
     assert "not 128" in parity([step], n=16, problems=4)
     assert parity([], n=8, problems=4) == "no step was logged"
 
@@ -143,7 +143,7 @@ def test_a_step_that_was_run_again_counts_once(tmp_path: Path) -> None:
     assert [s["ledger/rollouts"] for s in steps(tmp_path / "metrics.jsonl")] == [64, 64]
 
 
-def test_what_to_evaluate_on_must_be_said(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_evaluation_needs_data(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
-        arguments(["--out", "x"])
+        split_arguments(["--out", "x"])
     assert "--evaluate --data SET" in capsys.readouterr().err

@@ -13,11 +13,11 @@ import pytest
 
 from agon_verl.evaluate import compare, problems
 from agon_verl.evaluate.__main__ import main
-from agon_verl.evaluate.arguments import options
+from agon_verl.evaluate.command_line import evaluate_options
 from agon_verl.evaluate.judge import Judge
 from agon_verl.evaluate.markdown import report
 from agon_verl.evaluate.play import answers, missing, modes_of, plan, seed_of
-from agon_verl.evaluate.problems import Problem
+from agon_verl.evaluate.problems import EvaluationProblem
 from agon_verl.evaluate.results import Direction, Generated, Ledger, Results, ResultsError, SetResults, Tokens
 from agon_verl.evaluate.store import Generation, Store
 from agon_verl.evaluate.tally import set_results
@@ -28,8 +28,8 @@ NAMES = ("A", "B", "base")
 PAIR = Players("run", "base", adapters={"A": Path("A"), "B": Path("B")})
 
 
-def problem(name: str, source: str = "toy") -> Problem:
-    return Problem(name, source, [{"role": "user", "content": "?"}], "5", {})
+def problem(name: str, source: str = "toy") -> EvaluationProblem:
+    return EvaluationProblem(name, source, [{"role": "user", "content": "?"}], "5", {})
 
 
 def made(mode: str, name: str, sample: int = 0, acc: float | None = 0.0, **more: Any) -> Generation:
@@ -145,32 +145,32 @@ def row(text: str, truth: str = "5") -> dict[str, Any]:
 
 
 def test_problems_have_the_same_names_in_any_file_and_order(tmp_path: Path) -> None:
-    one = problems.read([write(tmp_path / "1.parquet", [row("a"), row("b"), row("a")])])
-    two = problems.read([write(tmp_path / "2.parquet", [row("b")]), write(tmp_path / "3.parquet", [row("a")])])
+    one = problems.read_problems([write(tmp_path / "1.parquet", [row("a"), row("b"), row("a")])])
+    two = problems.read_problems([write(tmp_path / "2.parquet", [row("b")]), write(tmp_path / "3.parquet", [row("a")])])
     assert [p.id for p in one[:2]] == [p.id for p in two[::-1]] and one[2].id == f"{one[0].id}#2"
-    other = problems.read([write(tmp_path / "4.parquet", [row("a", "6")])])
+    other = problems.read_problems([write(tmp_path / "4.parquet", [row("a", "6")])])
     assert other[0].id != one[0].id and other[0].messages == [{"role": "user", "content": "a"}]
 
 
 def test_a_prepared_set_is_found_by_its_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write(tmp_path / "gsm8k" / "heldout.parquet", [row("a")])
     monkeypatch.setattr(problems, "PREPARED", tmp_path)
-    assert len(problems.read(["gsm8k"])) == 1
+    assert len(problems.read_problems(["gsm8k"])) == 1
     with pytest.raises(InferenceError, match="neither a parquet file nor a prepared set: run .* math500"):
-        problems.read(["math500"])
+        problems.read_problems(["math500"])
 
 
 @pytest.mark.parametrize(
-    ("bad", "told"),
+    ("bad", "message"),
     [
         ({"prompt": "a", "reward_model": {"ground_truth": "5"}}, "row 0 of .* needs a prompt"),
         ({"prompt": [{"role": "user", "content": "a"}]}, "row 0 of .* needs a prompt"),
-        (row("a") | {"prompt": [{"role": "system", "content": "a"}]}, "last message is not a text of the user's"),
+        (row("a") | {"prompt": [{"role": "system", "content": "a"}]}, "last message is not text from the user"),
     ],
 )
-def test_bad_rows_are_named(tmp_path: Path, bad: dict[str, Any], told: str) -> None:
-    with pytest.raises(InferenceError, match=told):
-        problems.read([write(tmp_path / "x.parquet", [bad])])
+def test_bad_rows_are_named(tmp_path: Path, bad: dict[str, Any], message: str) -> None:
+    with pytest.raises(InferenceError, match=message):
+        problems.read_problems([write(tmp_path / "x.parquet", [bad])])
 
 
 # The judge
@@ -355,7 +355,7 @@ def test_the_command_line(capsys: pytest.CaptureFixture[str], tmp_path: Path) ->
     assert key_values(["a=1", "b=true", "c=float32"]) == {"a": 1, "b": True, "c": "float32"}
     for bad in (["--greedy", "--samples", "2"], ["--samples", "0"], ["--dev-share", "1"]):
         with pytest.raises(SystemExit):
-            options(["run", "--data", "x", "--out", "y", *bad])
+            evaluate_options(["run", "--data", "x", "--out", "y", *bad])
     capsys.readouterr()
     assert main([str(tmp_path / "nowhere"), "--data", "x", "--out", str(tmp_path / "out")]) == 1
     assert capsys.readouterr().err.startswith(f"agon-verl: {tmp_path / 'nowhere'} is not a folder")
