@@ -47,27 +47,18 @@ def _command(
     commands: "argparse._SubParsersAction[argparse.ArgumentParser]", name: str, what: str
 ) -> argparse.ArgumentParser:
     parser = commands.add_parser(name, help=what, description=what, epilog=_EPILOG)
-    parser.add_argument(
-        "--from",
-        dest="table",
-        metavar="PATH_OR_NAME",
-        required=name == "custom",
-        help="read this in place of the hub's dataset",
-    )
-    parser.add_argument("--split", help="split to read where there are several")
-    parser.add_argument("--revision", help="commit or tag of the hub's dataset")
-    parser.add_argument(
-        "--heldout-from", metavar="PATH_OR_NAME", help="hold out this set instead of a part of the data"
-    )
-    parser.add_argument("--train", metavar="N", help="problems to train on, or all")
-    parser.add_argument("--heldout", metavar="N", help="problems to hold out, or all of --heldout-from")
-    parser.add_argument(
-        "--against", metavar="PATH_OR_NAME", nargs="+", help="evaluation sets that training must not contain, or none"
-    )
-    parser.add_argument("--seed", type=int, default=0, help="of the split and the order (0)")
-    parser.add_argument("--prompt", metavar="TEXT", help="the prompt, with {problem} where the text goes")
-    parser.add_argument("--out", type=Path, metavar="FOLDER", help="(~/data/agon/SOURCE, where the recipes look)")
-    parser.add_argument("--overwrite", action="store_true", help="replace files that have other rows")
+    add, place = parser.add_argument, "PATH_OR_NAME"
+    add("--from", dest="table", metavar=place, required=name == "custom", help="in place of the hub's dataset")
+    add("--split", help="split to read if there are several")
+    add("--revision", help="commit or tag of the hub's dataset")
+    add("--heldout-from", metavar=place, help="hold out this set instead of a part of the data")
+    add("--train", metavar="N", help="problems to train on, or all")
+    add("--heldout", metavar="N", help="problems to hold out, or all of --heldout-from")
+    add("--against", metavar=place, nargs="+", help="evaluation sets that training must not contain, or none")
+    add("--seed", type=int, default=0, help="of the split and the order (0)")
+    add("--prompt", metavar="TEXT", help="the prompt, with {problem} where the text goes")
+    add("--out", type=Path, metavar="FOLDER", help="(~/data/agon/SOURCE, where the recipes look)")
+    add("--overwrite", action="store_true", help="replace files that have other rows")
     return parser
 
 

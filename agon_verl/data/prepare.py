@@ -53,26 +53,29 @@ def prepare(request: Request) -> Prepared:
         raise DataError(
             "--heldout all would leave nothing to train on: use a number, or a set of its own with --heldout-from"
         )
-    separate = (
-        None if request.heldout_table is None else _problems(request, request.heldout_table, "heldout", tables, removed)
-    )
-    wanted = request.train != 0 or separate is None
-    compared = [(name, _texts(request, name, tables)) for name in request.against] if wanted else []
-    pool = _problems(request, request.table, "train", tables, removed) if wanted else []
-    read = len(pool) + len(separate or []) + sum(removed.rows.values())
-    if separate is None:
-        pool = _distinct(pool, compared, removed)
+    separate: list[Problem] = []
+    compared: list[tuple[str, list[str]]] = []
+    pool: list[Problem] = []
+    if request.heldout_table is not None:
+        separate = _problems(request, request.heldout_table, "heldout", tables, removed)
+    if request.train != 0 or request.heldout_table is None:
+        compared = [(name, _texts(request, name, tables)) for name in request.against]
+        pool = _problems(request, request.table, "train", tables, removed)
+    read = len(pool) + len(separate) + sum(removed.rows.values())
+    if request.heldout_table is None:
         count = request.heldout or 0
+        pool = _distinct(pool, compared, removed)
         _enough(len(pool), request, read, removed)
-        return Prepared(_first(pool[count:], request.train), pool[:count], tables, read, removed)
-    if request.heldout is not None and len(separate) < request.heldout:
-        raise DataError(
-            f"{request.heldout_table} has {len(separate)} problems, fewer than --heldout {request.heldout}: lower it"
-        )
-    heldout = _first(separate, request.heldout)
-    pool = _distinct(pool, [*compared, ("the held-out set", [problem.text for problem in separate])], removed)
-    _enough(len(pool), request, read, removed)
-    return Prepared(_first(pool, request.train), heldout, tables, read, removed)
+        heldout, pool = pool[:count], pool[count:]
+    else:
+        if len(separate) < (request.heldout or 0):
+            raise DataError(
+                f"{request.heldout_table} has {len(separate)} problems: lower --heldout {request.heldout} to that"
+            )
+        pool = _distinct(pool, [*compared, ("the held-out set", [problem.text for problem in separate])], removed)
+        _enough(len(pool), request, read, removed)
+        heldout = separate[: request.heldout]
+    return Prepared(pool[: request.train], heldout, tables, read, removed)
 
 
 def _problems(
@@ -154,10 +157,6 @@ def _enough(left: int, request: Request, read: int, removed: Removed) -> None:
             f"{left:,} of {read:,} problems remain, but {wanted:,} are requested ({', '.join(requested)}): lower that, "
             f"or accept more problems (--difficulty, --where); removed were {removed.in_words()}"
         )
-
-
-def _first(problems: list[Problem], count: int | None) -> list[Problem]:
-    return problems if count is None else problems[:count]
 
 
 def _rank(problem: Problem, seed: int) -> bytes:
