@@ -1,15 +1,17 @@
-r"""Where the reward stacks push: the challenger's gradient under coop, margin and adv, on the same real pairs.
+r"""The update directions of the reward stacks coop, margin and adv: the challenger's gradients on the same real pairs.
 
     python benchmarks/reward_directions.py PAIRS CHECKPOINT
 
-PAIRS is a run's `trainer.rollout_data_dir`, CHECKPOINT its `global_step_<n>`; the policy must not have moved, so train
-with a learning rate of next to nothing (1e-12) and `agon.rotation=fixed`. For every challenge the gradient of its
-log-probability by the challenger's adapter is computed once; a stack only weighs these by the advantages it gives. The
-cosine between two stacks' sums over all groups is that of their expected updates as far as so many groups show it; the
-same between two halves of the groups, under one stack, says how much is noise. What a stack adds to coop is then looked
-at by itself: margin's term, -c(a), should push nowhere (two halves of the groups agree on nothing), adv's bonus
-somewhere. The bonus gives more weight to challenges that read a wrong draft: it turns the update as far as these push
-another way than those that read a right one.
+PAIRS is a run's `trainer.rollout_data_dir`, CHECKPOINT its `global_step_<n>`. The policy must be the same for all
+pairs, so train with a negligible learning rate (1e-12) and `agon.rotation=fixed`.
+
+For every challenge the gradient of its log-probability by the challenger's adapter is computed once; a stack only
+weighs these gradients by its advantages. The cosine between the sums of two stacks estimates the cosine of their
+expected updates. The cosine between two halves of the groups, under one stack, shows how much of an update is noise.
+
+What a stack adds to coop is then measured by itself. The term of margin, -c(a), should have no direction: two halves
+of the groups are uncorrelated. The bonus of adv should have one. It gives more weight to challenges that read a wrong
+draft, so it turns the update to the extent that these have another gradient than challenges that read a right one.
 """
 
 import argparse
@@ -30,7 +32,7 @@ RESAMPLES, HALVINGS = 1000, 200
 
 
 def gradients(pairs: Sequence[dict], checkpoint: Path) -> torch.Tensor:
-    """One row a challenge: the gradient of its mean log-probability by all of the challenger's LoRA weights."""
+    """One row per challenge: the gradient of its mean log-probability by all of the challenger's LoRA weights."""
     manifest = json.loads((checkpoint / "pair.json").read_text())
     challenger = pairs[0]["challenger"]
     tokenizer = AutoTokenizer.from_pretrained(manifest["base"])
@@ -51,7 +53,7 @@ def gradients(pairs: Sequence[dict], checkpoint: Path) -> torch.Tensor:
 
 
 def rewards(pairs: Sequence[dict]) -> dict[str, list[float]]:
-    """Of every challenge under each stack, and what margin and adv add to coop."""
+    """The reward of every challenge under each stack, and what margin and adv add to coop."""
     sides = [(Outcome(**pair["pair"]["challenge"]), Outcome(**pair["pair"]["draft"])) for pair in pairs]
     paid = {stack: [challenge_reward(stack, b, a) for b, a in sides] for stack in STACKS}
     bonus = [adv - coop for adv, coop in zip(paid["adv"], paid["coop"], strict=True)]
@@ -59,14 +61,14 @@ def rewards(pairs: Sequence[dict]) -> dict[str, list[float]]:
 
 
 def by_group(pairs: Sequence[dict], rows: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
-    """One update direction a group."""
+    """One update direction per group."""
     names = {uid: number for number, uid in enumerate(dict.fromkeys(pair["uid"] for pair in pairs))}
     groups = torch.tensor([names[pair["uid"]] for pair in pairs])
     return torch.zeros(len(names), rows.shape[1]).index_add(0, groups, rows * weight.unsqueeze(1))
 
 
 class Cosines:
-    """Of sums over groups. All that is asked of the directions is in their dot products, a small matrix."""
+    """Cosines of sums over groups, computed from the dot products of the groups, which are a small matrix."""
 
     def __init__(self, updates: dict[str, torch.Tensor]) -> None:
         self.dots = {(a, b): (updates[a] @ updates[b].T).double() for a in updates for b in updates}
@@ -110,12 +112,12 @@ def main() -> None:
             print(f"  cos({a}, {b}) = {cosine(a, every, b, every):.4f}, 95 % of resamples {low:.4f} to {high:.4f}")
         halves = [(torch.randperm(count) < count // 2).double() for _ in range(HALVINGS)]
         for name in updates:
-            _say(f"two halves, {name}", [cosine(name, half, name, 1 - half) for half in halves])
+            _print_spread(f"two halves, {name}", [cosine(name, half, name, 1 - half) for half in halves])
         across = [cosine("after right", half, "after wrong", 1 - half) for half in halves]
-        _say("one half after right and the other after wrong", across)
+        _print_spread("one half after right and the other after wrong", across)
 
 
-def _say(what: str, cosines: Sequence[float]) -> None:
+def _print_spread(what: str, cosines: Sequence[float]) -> None:
     spread = sorted(cosines)
     low, high = spread[int(0.025 * len(spread))], spread[int(0.975 * len(spread))]
     print(f"  cos of {what}: {spread[len(spread) // 2]:.3f}, 95 % of halvings {low:.3f} to {high:.3f}")

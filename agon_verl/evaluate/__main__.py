@@ -14,7 +14,7 @@ from agon_verl.evaluate import compare
 from agon_verl.evaluate.command_line import compare_options, evaluate_options
 from agon_verl.evaluate.judge import Judge
 from agon_verl.evaluate.markdown import percent, report
-from agon_verl.evaluate.play import MOA, Play, answers, missing, modes_of, overlong, plan
+from agon_verl.evaluate.play import MOA, Play, Unit, answers, missing, modes_of, overlong, plan
 from agon_verl.evaluate.problems import EvaluationProblem, read_problems
 from agon_verl.evaluate.results import RESULTS, Direction, Generated, Results, SetResults
 from agon_verl.evaluate.statistics import split
@@ -113,7 +113,9 @@ def evaluate(options: argparse.Namespace) -> str:
     return text
 
 
-async def _play(players: Players, judge: Judge, store: Store, units: Any, options: argparse.Namespace) -> None:
+async def _play(
+    players: Players, judge: Judge, store: Store, units: Sequence[Unit], options: argparse.Namespace
+) -> None:
     engine = Engine(players, **key_values(options.engine))
     try:
         play = Play(engine, judge, store, players.sampling, options.seed, options.max_failed)

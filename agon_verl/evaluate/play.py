@@ -52,7 +52,6 @@ def overlong(chat: Chat, mode: str, problem: EvaluationProblem) -> int:
 
 
 def plan(jobs: Sequence[Job], samples: int, names: tuple[str, ...]) -> list[Unit]:
-
     def needed(problem: EvaluationProblem, modes: Sequence[str], sample: int) -> Iterator[Key]:
         for mode in modes:
             for draft, final in answers(mode, problem.id, sample, names):

@@ -1,4 +1,4 @@
-"""One vLLM engine plays every mode of a pair of random adapters; another, started by hand, says the same."""
+"""One vLLM engine plays every mode of a pair of random adapters; plain vLLM gives the same tokens."""
 
 import asyncio
 import json
@@ -46,12 +46,12 @@ from vllm.lora.request import LoRARequest
 
 def main(base, adapters, sent, result):
     llm = LLM(base, dtype="float32", enforce_eager=True, enable_lora=True, max_loras=2, max_lora_rank=8)
-    greedy, said = SamplingParams(temperature=0.0, max_tokens=24), {}
+    greedy, tokens = SamplingParams(temperature=0.0, max_tokens=24), {}
     for name, chats in json.load(open(sent)).items():
         lora = LoRARequest(name, 1 + "AB".index(name), f"{adapters}/{name}")
         outputs = llm.chat(chats, greedy, lora_request=lora, use_tqdm=False)
-        said[name] = [list(output.outputs[0].token_ids) for output in outputs]
-    json.dump(said, open(result, "w"))
+        tokens[name] = [list(output.outputs[0].token_ids) for output in outputs]
+    json.dump(tokens, open(result, "w"))
 
 if __name__ == "__main__":
     main(*sys.argv[1:])
@@ -102,11 +102,11 @@ class Running:
 def running(checkpoint: Path) -> Iterator[Running]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("VLLM_WORKER_MULTIPROCESSING_METHOD", "spawn")  # other tests have used torch's threads
-        found = Running(checkpoint)
-    yield found
-    found.engine.close()
-    found.wait(asyncio.sleep(0.1))  # vLLM's tasks in the loop end
-    found.loop.close()
+        started = Running(checkpoint)
+    yield started
+    started.engine.close()
+    started.wait(asyncio.sleep(0.1))  # vLLM's tasks in the loop end
+    started.loop.close()
 
 
 @pytest.fixture(scope="module")
@@ -139,11 +139,11 @@ def test_every_mode_plays_and_first_stages_are_shared(evaluated: Any) -> None:
     }
     assert len({key(line) for line in evaluated.lines}) == len(evaluated.lines)
     assert {line["player"] for line in evaluated.lines if line["mode"] == "B_to_A"} == {"A"}
-    (found,) = evaluated.results["sets"].values()
-    assert list(found["modes"]) == ["A_to_B", "B_to_A", "A_to_A", "B_to_B", "A", "B", "base", "moa"]
-    assert evaluated.results["development"]["problems"] == 2 and found["problems"] == 6
+    (toy,) = evaluated.results["sets"].values()
+    assert list(toy["modes"]) == ["A_to_B", "B_to_A", "A_to_A", "B_to_B", "A", "B", "base", "moa"]
+    assert evaluated.results["development"]["problems"] == 2 and toy["problems"] == 6
     assert evaluated.results["direction"]["chosen"] in ("A_to_B", "B_to_A")
-    assert 0 < found["modes"]["moa"]["pass@1"] < 1  # the coin has fallen on both sides
+    assert 0 < toy["modes"]["moa"]["pass@1"] < 1  # the coin verifier gave both verdicts
     assert "| A_to_B |" in (evaluated.out / "results.md").read_text()
 
 
@@ -161,25 +161,25 @@ def test_the_ledger_is_the_sum_of_the_lines(evaluated: Any) -> None:
         "generated": sum(line["tokens"] for line in lines),
         "prefilled": sum(line["prompt_tokens"] for line in lines),
     }
-    (found,) = results["sets"].values()
-    held_out = set(found["outcomes"]["A_to_B"])
+    (toy,) = results["sets"].values()
+    held_out = set(toy["outcomes"]["A_to_B"])
     drafts = [line for line in lines if line["mode"] == "A" and line["problem"] in held_out]
     finals = [line for line in lines if line["mode"] == "A_to_B" and line["problem"] in held_out]
-    ledger = found["modes"]["A_to_B"]["ledger"]
+    ledger = toy["modes"]["A_to_B"]["ledger"]
     for stage, made in (("draft", drafts), ("final", finals)):
         assert ledger[stage]["generated"] == sum(line["tokens"] for line in made)
         assert ledger[stage]["prefilled"] == sum(line["prompt_tokens"] for line in made)
     assert ledger["per_pass"]["generated"] == sum(line["tokens"] for line in drafts + finals) / 12
     right = {key(line)[1:]: line["acc"] for line in drafts}
     converted = sum(line["acc"] > right[key(line)[1:]] for line in finals)
-    assert found["modes"]["A_to_B"]["exchange"]["converted"] == converted
+    assert toy["modes"]["A_to_B"]["exchange"]["converted"] == converted
 
 
 def test_what_was_shown_is_the_draft_without_its_answer(evaluated: Any) -> None:
-    known = {key(line): line for line in evaluated.lines}
+    by_key = {key(line): line for line in evaluated.lines}
     for line in evaluated.lines:
         if "_to_" in line["mode"]:
-            draft = known[line["mode"][0], line["problem"], line["sample"]]
+            draft = by_key[line["mode"][0], line["problem"], line["sample"]]
             summary = transcript.read(draft["text"]).summary
             assert line["shown"] == (withhold_answer(summary) if summary else None)
             assert line["prompt_tokens"] > draft["prompt_tokens"] and not line["cut"]
@@ -208,9 +208,9 @@ def test_other_settings_are_refused_and_more_samples_are_not(
     assert running.evaluate(*evaluated.arguments, evaluated.out, "--seed", 1) == 1
     assert "other settings: seed was 0, now 1." in capsys.readouterr().err
     few, more = (["--modes", "A", "--out", evaluated.folder / "few", "--samples", n] for n in (1, 2))
-    given = [arg for arg in evaluated.arguments[:-1] if arg not in ("--samples", 2, "--dev-share", 0.25)]
-    assert running.evaluate(*given, *few) == 0
-    assert running.evaluate(*given, *more) == 0
+    command_line = [arg for arg in evaluated.arguments[:-1] if arg not in ("--samples", 2, "--dev-share", 0.25)]
+    assert running.evaluate(*command_line, *few) == 0
+    assert running.evaluate(*command_line, *more) == 0
     lines, results = read(evaluated.folder / "few")
     before = {key(line): line for line in evaluated.lines}
     assert len(lines) == 16 and all(line == before[key(line)] for line in lines)
@@ -222,8 +222,8 @@ def test_without_two_directions_nothing_is_chosen_but_the_same_problems_are_repo
 ) -> None:
     assert running.evaluate(*evaluated.arguments, evaluated.folder / "alone", "--modes", "A") == 0
     lines, results = read(evaluated.folder / "alone")
-    [[source, found]] = results["sets"].items()
-    assert found["modes"]["A"] == evaluated.results["sets"][source]["modes"]["A"]
+    [[source, toy]] = results["sets"].items()
+    assert toy["modes"]["A"] == evaluated.results["sets"][source]["modes"]["A"]
     assert len(lines) == 2 * 6 and results["development"] is None
 
 
@@ -232,31 +232,33 @@ def test_a_judge_that_fails_ends_the_command_and_a_better_one_finds_the_generati
 ) -> None:
     judge = tmp_path / "judge.py"
     judge.write_text(BROKEN)
-    given = [*evaluated.arguments[:3], "--modes", "B", "--reward", judge, "--out", tmp_path / "out"]
-    assert running.evaluate(*given) == 1
+    command_line = [*evaluated.arguments[:3], "--modes", "B", "--reward", judge, "--out", tmp_path / "out"]
+    assert running.evaluate(*command_line) == 1
     assert "more than --max-failed=0.1 of 8; the last time: OSError: no sandbox" in capsys.readouterr().err
-    assert running.evaluate(*given, "--max-failed", 1) == 0
-    (found,) = read(tmp_path / "out")[1]["sets"].values()
-    assert found["modes"]["B"]["left_out"] == 8 and found["modes"]["B"]["pass@1"] is None
+    assert running.evaluate(*command_line, "--max-failed", 1) == 0
+    (toy,) = read(tmp_path / "out")[1]["sets"].values()
+    assert toy["modes"]["B"]["left_out"] == 8 and toy["modes"]["B"]["pass@1"] is None
     judge.write_text(COIN)
-    assert running.evaluate(*given) == 0
+    assert running.evaluate(*command_line) == 0
     lines, results = read(tmp_path / "out")
-    (found,) = results["sets"].values()
-    assert found["modes"]["B"]["answers"] == 8 and results["left_out"] == 0
+    (toy,) = results["sets"].values()
+    assert toy["modes"]["B"]["answers"] == 8 and results["left_out"] == 0
     assert len({line["text"] for line in lines}) == len({key(line) for line in lines}) == 8
 
 
 def test_the_cascade_is_that_of_plain_vllm(running: Running, checkpoint: Path, tmp_path: Path) -> None:
-    found = {mode: running.wait(solve(running.engine, PROBLEM, mode, GREEDY)) for mode in ("A_to_B", "B_to_A", "base")}
-    assert found["base"].draft is None
+    solved_by = {
+        mode: running.wait(solve(running.engine, PROBLEM, mode, GREEDY)) for mode in ("A_to_B", "B_to_A", "base")
+    }
+    assert solved_by["base"].draft is None
     sent: dict[str, list] = {"A": [PROBLEM], "B": [PROBLEM]}
-    for mode, solved in found.items():
+    for mode, solved in solved_by.items():
         if solved.draft is not None:
             summary = transcript.read(solved.draft.text).summary
             sent[mode[-1]].append(challenge_messages(PROBLEM, summary and withhold_answer(summary)))
     (tmp_path / "script.py").write_text(BY_HAND)
     (tmp_path / "sent").write_text(json.dumps(sent))
-    arguments = [running.engine.players.base, checkpoint / "actor", tmp_path / "sent", tmp_path / "said"]
+    arguments = [running.engine.players.base, checkpoint / "actor", tmp_path / "sent", tmp_path / "outputs"]
     environment = {"VLLM_CPU_KVCACHE_SPACE": "1", "VLLM_CPU_OMP_THREADS_BIND": "nobind"}
     environment["VLLM_ENABLE_V1_MULTIPROCESSING"] = "0"
     done = subprocess.run(
@@ -267,10 +269,10 @@ def test_the_cascade_is_that_of_plain_vllm(running: Running, checkpoint: Path, t
         timeout=300,
     )
     assert done.returncode == 0, (done.stdout + done.stderr)[-4000:]
-    said = json.loads((tmp_path / "said").read_text())
-    assert said["A"] == [list(found["A_to_B"].draft.ids), list(found["B_to_A"].final.ids)]
-    assert said["B"] == [list(found["B_to_A"].draft.ids), list(found["A_to_B"].final.ids)]
-    assert len({found["A_to_B"].draft.ids, found["B_to_A"].draft.ids, found["base"].final.ids}) == 3
+    outputs = json.loads((tmp_path / "outputs").read_text())
+    assert outputs["A"] == [list(solved_by["A_to_B"].draft.ids), list(solved_by["B_to_A"].final.ids)]
+    assert outputs["B"] == [list(solved_by["B_to_A"].draft.ids), list(solved_by["A_to_B"].final.ids)]
+    assert len({solved_by["A_to_B"].draft.ids, solved_by["B_to_A"].draft.ids, solved_by["base"].final.ids}) == 3
 
 
 def test_the_base_is_the_base_beside_requests_of_adapters(running: Running) -> None:
@@ -283,11 +285,11 @@ def test_the_base_is_the_base_beside_requests_of_adapters(running: Running) -> N
     assert running.wait(beside()) == alone
     model = AutoModelForCausalLM.from_pretrained(running.engine.players.base, dtype=torch.float32)
     prompt = torch.tensor([running.engine.prompt_ids(PROBLEM)])
-    said = model.generate(prompt, attention_mask=torch.ones_like(prompt), do_sample=False, max_new_tokens=24)
-    assert tuple(said[0, prompt.shape[1] :].tolist()) == alone[1].ids
+    generated = model.generate(prompt, attention_mask=torch.ones_like(prompt), do_sample=False, max_new_tokens=24)
+    assert tuple(generated[0, prompt.shape[1] :].tolist()) == alone[1].ids
 
 
-def test_a_stream_says_what_a_whole_completion_says(running: Running) -> None:
+def test_a_stream_ends_with_the_completion_of_generate(running: Running) -> None:
     async def streamed() -> list[str | Completion]:
         return [piece async for piece in running.engine.stream(PROBLEM, "A", GREEDY)]
 
@@ -296,7 +298,7 @@ def test_a_stream_says_what_a_whole_completion_says(running: Running) -> None:
     assert "".join(pieces) == last.text and len(pieces) > 1
 
 
-def test_a_caller_that_leaves_takes_its_request_along(running: Running) -> None:
+def test_a_cancelled_caller_ends_its_request(running: Running) -> None:
     async def leave() -> None:
         task = asyncio.ensure_future(running.engine.generate(PROBLEM, "B", Sampling(max_tokens=24)))
         await asyncio.sleep(0.05)

@@ -33,14 +33,14 @@ def test_exact_intervals_by_hand() -> None:
 
 def test_the_papers_headline_interval() -> None:
     """61 % of 300 problems: [55.2, 66.6]."""
-    found = exact_interval(183, 300)
-    assert (round(100 * found.low, 1), round(100 * found.high, 1)) == (55.2, 66.6)
+    exact = exact_interval(183, 300)
+    assert (round(100 * exact.low, 1), round(100 * exact.high, 1)) == (55.2, 66.6)
 
 
 def test_an_exact_interval_leaves_two_and_a_half_percent_at_either_end() -> None:
-    found = exact_interval(3, 7)
-    at_least = sum(math.comb(7, i) * found.low**i * (1 - found.low) ** (7 - i) for i in range(3, 8))
-    at_most = sum(math.comb(7, i) * found.high**i * (1 - found.high) ** (7 - i) for i in range(4))
+    exact = exact_interval(3, 7)
+    at_least = sum(math.comb(7, i) * exact.low**i * (1 - exact.low) ** (7 - i) for i in range(3, 8))
+    at_most = sum(math.comb(7, i) * exact.high**i * (1 - exact.high) ** (7 - i) for i in range(4))
     assert at_least == pytest.approx(0.025) and at_most == pytest.approx(0.025)
 
 
@@ -87,28 +87,28 @@ def test_majority(answers: Sequence[tuple[str, bool]], share: float) -> None:
     assert majority(answers) == share
 
 
-def test_one_sample_a_problem_has_the_exact_interval() -> None:
+def test_one_sample_per_problem_has_the_exact_interval() -> None:
     assert interval([[True]] * 3 + [[False]] * 7) == exact_interval(3, 10)
 
 
 def test_several_samples_are_not_independent_problems() -> None:
-    """Four equal samples of ten problems know no more than ten problems; 40 answers would pretend to."""
-    found = interval([[True] * 4] * 5 + [[False] * 4] * 5)
-    apart, as_forty = found.high - found.low, exact_interval(20, 40)
-    assert "bootstrap over 10 problems" == found.method and apart > 1.5 * (as_forty.high - as_forty.low)
+    """Four equal samples of ten problems hold as much information as ten problems, not as 40."""
+    over_problems = interval([[True] * 4] * 5 + [[False] * 4] * 5)
+    apart, as_forty = over_problems.high - over_problems.low, exact_interval(20, 40)
+    assert "bootstrap over 10 problems" == over_problems.method and apart > 1.5 * (as_forty.high - as_forty.low)
 
 
-def test_a_bootstrap_of_equal_outcomes_would_know_too_much() -> None:
+def test_equal_outcomes_have_the_exact_interval() -> None:
     assert interval([[False, False]] * 10) == exact_interval(0, 10)
     assert interval([[True, True]] * 10) == exact_interval(10, 10)
 
 
 def test_the_bootstrap_is_near_the_normal_interval_and_repeats() -> None:
     means = [0.0] * 100 + [0.5] * 100 + [1.0] * 100
-    found = bootstrap(means)
+    first = bootstrap(means)
     half = 1.96 * math.sqrt(sum((m - 0.5) ** 2 for m in means) / 300) / math.sqrt(300)
-    assert found.low == pytest.approx(0.5 - half, abs=0.005) and found.high == pytest.approx(0.5 + half, abs=0.005)
-    assert bootstrap(means) == found
+    assert first.low == pytest.approx(0.5 - half, abs=0.005) and first.high == pytest.approx(0.5 + half, abs=0.005)
+    assert bootstrap(means) == first
 
 
 def test_the_bootstrap_draws_the_same_problems_in_every_version() -> None:
@@ -158,9 +158,9 @@ def test_sign_flips_of_whole_differences_are_mcnemars(monkeypatch: pytest.Monkey
 
 
 def test_a_pair_of_methods() -> None:
-    found = paired([[True], [True], [False], [True]], [[True], [False], [False], [False]])
-    assert (found.problems, found.difference, found.p, found.test) == (4, 0.5, 0.5, "exact McNemar")
-    assert found.interval is not None and found.interval.low <= 0.5 <= found.interval.high
+    single = paired([[True], [True], [False], [True]], [[True], [False], [False], [False]])
+    assert (single.problems, single.difference, single.p, single.test) == (4, 0.5, 0.5, "exact McNemar")
+    assert single.interval is not None and single.interval.low <= 0.5 <= single.interval.high
     several = paired([[True, True], [True, False]], [[False, False], [True, False]])
     assert (several.difference, several.p) == (0.5, 1.0) and "permutation" in several.test
 
@@ -170,9 +170,9 @@ def test_equal_methods_have_no_interval() -> None:
 
 
 def test_means_over_seeds() -> None:
-    found = spread([0.4, 0.5, 0.6])
-    assert (found.runs, found.low, found.high) == (3, 0.4, 0.6)
-    assert found.mean == pytest.approx(0.5) and found.deviation == pytest.approx(0.1)
+    seeds = spread([0.4, 0.5, 0.6])
+    assert (seeds.runs, seeds.low, seeds.high) == (3, 0.4, 0.6)
+    assert seeds.mean == pytest.approx(0.5) and seeds.deviation == pytest.approx(0.1)
     assert spread([0.4]).deviation is None
 
 
