@@ -310,7 +310,7 @@ def test_a_cancelled_caller_ends_its_request(running: Running) -> None:
 
 
 def test_bad_requests(running: Running) -> None:
-    with pytest.raises(InferenceError, match="there is no player 'C' here: use one of A, B, base"):
+    with pytest.raises(InferenceError, match="player 'C' does not exist: use one of A, B, base"):
         running.wait(running.engine.generate(PROBLEM, "C"))
     with pytest.raises(InferenceError, match="tokens, more than the limit 384"):
         running.wait(running.engine.generate([{"role": "user", "content": "2+3 " * 400}], "A"))
