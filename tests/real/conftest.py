@@ -2,6 +2,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.real import pair_run
+from tests.real.runs import Run
 from tests.tiny import make_data, make_model
 
 
@@ -13,3 +15,8 @@ def tiny(tmp_path_factory: pytest.TempPathFactory) -> Path:
     make_data(folder / "train.parquet", 64)
     make_data(folder / "val.parquet", 8)
     return folder
+
+
+@pytest.fixture(scope="session")
+def pair(tiny: Path, tmp_path_factory: pytest.TempPathFactory) -> Run:
+    return pair_run.start(tiny, tmp_path_factory.mktemp("pair"))

@@ -1,10 +1,15 @@
-"""A trainer for tests: Agon's, that also writes down what each stream's update did to every part of the state.
+"""A trainer for tests: Agon's, which also records what each stream's update did to every part of the state.
 
 verl imports this module in each of its processes (VERL_USE_EXTERNAL_MODULES); the trainer registers itself as
-`agon_probe` once Agon's own is there. It changes nothing in the game but at step `PROBE_DEAD_STEP`, where it declares
-the challenge stream's groups dead; with `PROBE_METHODS`, a JSON list, each step plays another method, and what it
-learned from is written to `PROBE_BATCHES`. It can also write all of the state to `PROBE_STATE` right before step 1, and
-kill its own process inside the save of step `PROBE_DIE_STEP`, when everything is written and nothing is committed.
+`agon_probe` after Agon's own. Environment variables say what it does:
+
+PROBE_LOG        a file for the state before and after each update, up to step PROBE_LOG_STEPS
+PROBE_DEAD_STEP  the step at which the challenge stream's groups count as dead
+PROBE_METHODS    a JSON list: the settings of the method that each step plays
+PROBE_BATCHES    a file for the rows that each step learns from
+PROBE_STATE      a folder for the complete state right before the first step
+PROBE_DIE_STEP   the step at which it kills its own process inside the save, when everything is written and nothing is
+                 committed
 """
 
 import json
@@ -83,7 +88,8 @@ def _register(_: object) -> None:
             super().on_step_begin()
 
         def _train_adapter(self, streams, metrics):
-            if "PROBE_LOG" not in os.environ:
+            last = int(os.environ.get("PROBE_LOG_STEPS", self.global_steps))
+            if "PROBE_LOG" not in os.environ or self.global_steps > last:
                 return super()._train_adapter(streams, metrics)
             (stream,) = streams
             record = {"step": self.global_steps, "stream": stream.name, "adapter": stream.adapter}

@@ -15,6 +15,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 TIME_LIMIT = 900  # a run takes two or three minutes; a hang must not eat the suite's time
+PROMPTS, N = 4, 4
 
 
 @dataclass(frozen=True)
@@ -38,6 +39,22 @@ class Run:
 
 def read_jsonl(path: Path) -> list[dict]:
     return [json.loads(line) for line in path.read_text().splitlines() if line.endswith("}")]
+
+
+def sizes(tiny: Path, n: int = N) -> list[str]:
+    """The overrides that make a run small."""
+    return [
+        f"actor_rollout_ref.model.path={tiny / 'model'}",
+        f"data.train_files={tiny / 'train.parquet'}",
+        f"data.val_files={tiny / 'val.parquet'}",
+        f"data.train_batch_size={PROMPTS}",
+        "data.max_prompt_length=256",
+        "data.max_response_length=32",
+        f"actor_rollout_ref.rollout.n={n}",
+        f"reward.custom_reward_function.path={ROOT / 'benchmarks' / 'coin_reward.py'}",
+        "trainer.logger=[console,file]",
+        "trainer.resume_mode=disable",
+    ]
 
 
 def main_ppo(
@@ -106,6 +123,12 @@ def wait_for_step(metrics: Path, step: int) -> None:
     """Until the run has logged `step`."""
     while not (metrics.exists() and any(line["step"] >= step for line in read_jsonl(metrics))):
         time.sleep(0.2)
+
+
+def changed(update: dict) -> set[str]:
+    """Which parts of the state an update touched, on any rank."""
+    ranks = zip(update["before"], update["after"], strict=True)
+    return {part for before, after in ranks for part in before if before[part] != after[part]}
 
 
 def succeeded(run: Run) -> Run:

@@ -60,3 +60,7 @@ def test_both_adapters_learn_from_it(run: Run) -> None:
     for adapter in "AB":
         assert any(step.get(f"{adapter}/actor/grad_norm", 0) > 0 for step in run.steps)
     assert all(step["pair/failed"] == 0 for step in run.steps)
+
+
+def test_the_learning_rates_end_at_zero(run: Run) -> None:
+    assert run.steps[-1]["A/actor/lr"] == run.steps[-1]["B/actor/lr"] == 0.0

@@ -1,68 +1,25 @@
-"""Every method of the paper in one real run, a step or two each: who plays, what is learned from, what it costs.
+"""Every method of the paper on the real stack, two steps each: who plays, what is learned from, what it costs."""
 
-Start-up takes most of a run on a small machine, so the methods share one: what a method sets travels with each problem.
-"""
-
-import json
 from pathlib import Path
 
 import pytest
 from omegaconf import OmegaConf
 
 import recipes
-from agon_verl.config import METHOD, AgonConfig
+from agon_verl.config import METHOD
 from agon_verl.game.advantages import group_advantages
-from tests.real.runs import ROOT, Run, main_ppo, read_jsonl, succeeded
-from tests.recipes import composed
+from tests.real.pair_run import LAST_STEP, METHODS, PLAYED, STEPS, settings
+from tests.real.runs import PROMPTS, N, Run, read_jsonl
 
 pytestmark = pytest.mark.real
-METHODS = sorted(path.stem for path in (Path(recipes.__file__).parent / "method").glob("*.yaml"))
-PLAYED = [method for method in METHODS for _ in range(2)]  # once in either cast
-PROMPTS, N = 4, 4
-
-
-def settings(method: str) -> AgonConfig:
-    return AgonConfig.read(composed("+recipe=agon", f"+method={method}"))
 
 
 @pytest.fixture(scope="module")
-def run(tiny: Path, tmp_path_factory: pytest.TempPathFactory) -> Run:
-    folder = tmp_path_factory.mktemp("methods")
-    overrides = [
-        "+recipe=agon_cpu",
-        f"actor_rollout_ref.model.path={tiny / 'model'}",
-        f"data.train_files={tiny / 'train.parquet'}",
-        f"data.val_files={tiny / 'val.parquet'}",
-        f"data.train_batch_size={PROMPTS}",
-        "data.max_response_length=32",
-        f"actor_rollout_ref.rollout.n={N}",
-        "agon.init_noise=0.3",
-        "agon.self_check=false",
-        "trainer.v1.trainer_mode=agon_probe",
-        f"reward.custom_reward_function.path={ROOT / 'benchmarks' / 'coin_reward.py'}",
-        "trainer.total_epochs=5",
-        f"trainer.total_training_steps={len(PLAYED)}",
-        "trainer.save_freq=-1",
-        "trainer.test_freq=-1",
-        "trainer.val_before_train=false",
-        f"trainer.default_local_dir={folder / 'checkpoints'}",
-        f"trainer.rollout_data_dir={folder / 'pairs'}",
-        "trainer.logger=[console,file]",
-    ]
-    env = {
-        "VERL_USE_EXTERNAL_MODULES": "tests.real.probe",
-        "PROBE_METHODS": json.dumps([settings(method).method for method in PLAYED]),
-        "PROBE_BATCHES": str(folder / "batches.jsonl"),
-    }
-    return succeeded(main_ppo(folder, *overrides, env=env))
-
-
-@pytest.fixture(scope="module")
-def steps(run: Run) -> list[tuple[str, dict, dict, list[dict]]]:
+def steps(pair: Run) -> list[tuple[str, dict, dict, list[dict]]]:
     """For each step its method, its metrics, what it learned from, and its pairs."""
-    batches = read_jsonl(run.folder / "batches.jsonl")
-    pairs = [read_jsonl(run.folder / "pairs" / f"{step}.jsonl") for step in range(1, len(PLAYED) + 1)]
-    return list(zip(PLAYED, run.steps, batches, pairs, strict=True))
+    batches = read_jsonl(pair.folder / "batches.jsonl")[STEPS:]
+    pairs = [read_jsonl(pair.folder / "pairs" / f"{step}.jsonl") for step in range(STEPS + 1, LAST_STEP + 1)]
+    return list(zip(PLAYED, pair.steps[STEPS:], batches, pairs, strict=True))
 
 
 def test_there_is_a_recipe_for_every_method() -> None:

@@ -1,4 +1,4 @@
-"""One real run of four steps, and a stock one beside it: isolation of the adapters, roles, gaps, overlap, metrics."""
+"""Four real steps, and a stock run beside them: isolation of the adapters, roles, gaps, overlap, metrics."""
 
 import json
 from pathlib import Path
@@ -7,49 +7,10 @@ import pytest
 from safetensors.torch import load_file
 
 from agon_verl.game.roles import roles
-from tests.real.runs import ROOT, Run, main_ppo, read_jsonl, succeeded
+from tests.real.pair_run import DEAD_STEP, LAST_STEP, LEARNING_RATE, STEPS
+from tests.real.runs import PROMPTS, N, Run, changed, main_ppo, read_jsonl, sizes, succeeded
 
 pytestmark = pytest.mark.real
-STEPS, DEAD_STEP, PROMPTS, N = 4, 3, 4, 4
-
-
-def sizes(tiny: Path, n: int) -> list[str]:
-    return [
-        f"actor_rollout_ref.model.path={tiny / 'model'}",
-        f"data.train_files={tiny / 'train.parquet'}",
-        f"data.val_files={tiny / 'val.parquet'}",
-        f"data.train_batch_size={PROMPTS}",
-        "data.max_prompt_length=256",
-        "data.max_response_length=32",
-        f"actor_rollout_ref.rollout.n={n}",
-        f"reward.custom_reward_function.path={ROOT / 'benchmarks' / 'coin_reward.py'}",
-        "trainer.logger=[console,file]",
-        "trainer.resume_mode=disable",
-    ]
-
-
-@pytest.fixture(scope="module")
-def pair(tiny: Path, tmp_path_factory: pytest.TempPathFactory) -> Run:
-    folder = tmp_path_factory.mktemp("pair")
-    overrides = [
-        "+recipe=agon_cpu",
-        *sizes(tiny, N),
-        "agon.init_noise=0.3",  # so that the adapters differ from the first step
-        "actor_rollout_ref.actor.optim.lr=0.01",
-        "trainer.v1.trainer_mode=agon_probe",
-        f"trainer.total_training_steps={STEPS}",
-        f"trainer.save_freq={STEPS}",
-        f"trainer.test_freq={STEPS}",
-        f"trainer.default_local_dir={folder / 'checkpoints'}",
-        f"trainer.rollout_data_dir={folder / 'pairs'}",
-        f"trainer.validation_data_dir={folder / 'validation'}",
-    ]
-    probe = {
-        "VERL_USE_EXTERNAL_MODULES": "tests.real.probe",
-        "PROBE_LOG": str(folder / "probe.jsonl"),
-        "PROBE_DEAD_STEP": str(DEAD_STEP),
-    }
-    return succeeded(main_ppo(folder, *overrides, env=probe))
 
 
 @pytest.fixture(scope="module")
@@ -75,12 +36,6 @@ def stock(tiny: Path, tmp_path_factory: pytest.TempPathFactory) -> Run:
 @pytest.fixture(scope="module")
 def updates(pair: Run) -> list[dict]:
     return read_jsonl(pair.folder / "probe.jsonl")
-
-
-def changed(update: dict) -> set[str]:
-    """Which parts of the state an update touched, on any rank."""
-    ranks = zip(update["before"], update["after"], strict=True)
-    return {part for before, after in ranks for part in before if before[part] != after[part]}
 
 
 def test_every_stream_updates_its_own_adapter_and_nothing_else(updates: list[dict]) -> None:
@@ -112,13 +67,14 @@ def test_a_stream_without_live_groups_leaves_weights_and_moments_alone(pair: Run
     dead = next(u for u in updates if u["step"] == DEAD_STEP and u["stream"] == "challenge")
     assert dead["live"] == 0
     assert changed(dead) == set()
-    # Its schedule moves on with the step: both adapters have the same rate at the end.
-    assert pair.steps[-1]["A/actor/lr"] == pair.steps[-1]["B/actor/lr"] == 0.0
+    # Its schedule moves on with the step: both adapters have the same rate afterwards.
+    assert pair.steps[STEPS - 1]["A/actor/lr"] == pair.steps[STEPS - 1]["B/actor/lr"]
 
 
 def test_schedule_warms_up_and_decays_linearly(pair: Run) -> None:
-    # verl logs the rate of the next update. 4 steps, int(0.1 * 4) = 0 of warm-up: 4/4, 3/4, 2/4, 1/4, then 0.
-    assert [step["A/actor/lr"] for step in pair.steps] == pytest.approx([0.0075, 0.005, 0.0025, 0.0])
+    # verl logs the rate of the next update. 22 steps, int(0.1 * 22) = 2 of warm-up: 1/2, then 20/20, 19/20, ..., 0.
+    shares = [1 / 2, *(step / 20 for step in range(20, -1, -1))]
+    assert [step["A/actor/lr"] for step in pair.steps] == pytest.approx([LEARNING_RATE * s for s in shares])
 
 
 def gap_is_fine(gap: float, stock: Run) -> bool:
@@ -129,7 +85,7 @@ def gap_is_fine(gap: float, stock: Run) -> bool:
 def test_rollouts_come_from_the_intended_adapter(pair: Run, stock: Run) -> None:
     gaps = [
         step[f"{a}/training/rollout_probs_diff_mean"]
-        for step in pair.steps
+        for step in pair.steps[:STEPS]
         for a in "AB"
         if f"{a}/actor/entropy" in step
     ]
@@ -164,7 +120,7 @@ def test_pairs_are_written_as_they_were_played(pair: Run) -> None:
 
 
 def test_metrics_of_streams_adapters_pair_and_ledger_are_logged(pair: Run) -> None:
-    for number, step in enumerate(pair.steps, start=1):
+    for number, step in enumerate(pair.steps[:STEPS], start=1):
         who = roles(number)
         for stream, adapter in zip(("draft", "challenge"), who, strict=True):
             for name in ("acc", "format", "reward", "length", "dead_groups"):
@@ -187,13 +143,13 @@ def test_validation_names_both_cascades_and_both_adapters(pair: Run) -> None:
 
 def test_validation_generations_of_both_directions_are_kept(pair: Run) -> None:
     for direction in ("A_to_B", "B_to_A"):
-        for step in (0, STEPS):
+        for step in (0, LAST_STEP):
             rows = read_jsonl(pair.folder / "validation" / direction / f"{step}.jsonl")
             assert len(rows) == 2 * 8  # a draft and a challenge of each held-out problem
 
 
 def test_checkpoint_holds_two_peft_adapters(pair: Run) -> None:
-    folder = pair.folder / "checkpoints" / f"global_step_{STEPS}" / "actor"
+    folder = pair.folder / "checkpoints" / f"global_step_{LAST_STEP}" / "actor"
     a, b = (load_file(folder / adapter / "adapter_model.safetensors") for adapter in "AB")
     assert a.keys() == b.keys() and len(a) == 2 * 2 * 7  # lora_A and lora_B of seven projections in two layers
     assert all(not a[name].equal(b[name]) for name in a)

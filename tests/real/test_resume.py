@@ -15,12 +15,11 @@ from safetensors.torch import load_file
 from agon_verl.pair import checkpoint
 from agon_verl.pair.base import hash_of_base
 from agon_verl.pair.checkpoint import Manifest
-from tests.real.runs import ROOT, Run, kill_marked, main_ppo, read_jsonl, wait_for_step
-from tests.real.test_pair_run import N, sizes
+from tests.real.runs import PROMPTS, ROOT, Run, kill_marked, main_ppo, read_jsonl, sizes, wait_for_step
 from tests.tiny import make_data
 
 pytestmark = pytest.mark.real
-PROMPTS, EPOCH, KILLED = 4, 3, 7
+EPOCH, KILLED = 3, 7
 
 
 @pytest.fixture(scope="module")
@@ -28,7 +27,7 @@ def settings(tiny: Path, tmp_path_factory: pytest.TempPathFactory) -> list[str]:
     data = make_data(tmp_path_factory.mktemp("data") / "train.parquet", EPOCH * PROMPTS)
     return [
         "+recipe=agon_cpu",
-        *sizes(tiny, N),
+        *sizes(tiny),
         f"data.train_files={data}",
         f"reward.custom_reward_function.path={ROOT / 'tests' / 'real' / 'flaky_reward.py'}",
         "agon.init_noise=0.3",

@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 
 from agon_verl.pair import checkpoint
-from tests.real.runs import Run, main_ppo, read_jsonl
-from tests.real.test_pair_run import PROMPTS, N, changed, sizes
+from tests.real.runs import PROMPTS, N, Run, changed, main_ppo, read_jsonl, sizes
 
 pytestmark = pytest.mark.real
 
@@ -19,7 +18,7 @@ def run(tiny: Path, tmp_path_factory: pytest.TempPathFactory) -> Run:
     folder = tmp_path_factory.mktemp("two_ranks")
     overrides = [
         "+recipe=agon_cpu",
-        *sizes(tiny, N),
+        *sizes(tiny),
         "trainer.v1.trainer_mode=agon_probe",
         "trainer.n_gpus_per_node=2",
         "ray_kwargs.ray_init.num_gpus=2",
