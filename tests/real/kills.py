@@ -5,7 +5,7 @@
 Takes about two minutes a kill, so it is a command and no test; `test_resume.py` has one such kill. A tiny model, a save
 after each step. Every kill takes all of the run's processes at once: some at any moment (start-up included), half of
 them inside a save, which is waited for. Nothing is cleaned up in between. Each restart must go on from the checkpoint
-that was complete at the kill; the table says what was found. The last line is the exit status: 0 if all did.
+that was complete at the kill; the table shows which one it was. The last line is the exit status: 0 if all did.
 """
 
 import argparse
@@ -68,7 +68,7 @@ def one(out: Path, number: int, chance: random.Random, inside_save: bool) -> dic
     """Start or restart the run, kill it, and see what it went on from and what it left."""
     root, expected = out / "run", newest(out / "run")
     log, metrics = out / f"{number}.log", out / f"{number}.jsonl"
-    with ray_environment(metrics) as (environment, mark), log.open("w") as file:
+    with ray_environment({"VERL_FILE_LOGGER_PATH": str(metrics)}) as (environment, mark), log.open("w") as file:
         process = subprocess.Popen(
             command(out), cwd=out, env=environment, stdout=file, stderr=subprocess.STDOUT, start_new_session=True
         )
@@ -114,14 +114,19 @@ def main() -> int:
     print("| kill | at | seconds | resumed from | complete before | steps done | complete after | left behind |")
     print("|---|---|---|---|---|---|---|---|")
     for number in range(1, args.kills + 1):
-        found = one(out, number, chance, inside_save=number % 2 == 0)
+        result = one(out, number, chance, inside_save=number % 2 == 0)
         # A kill before the trainer loads its state says nothing about what it would have loaded.
-        good = found["newest"] >= found["expected"] and (
-            found["resumed"] == found["expected"] or (found["moment"] == "start-up" and not found["resumed"])
+        good = result["newest"] >= result["expected"] and (
+            result["resumed"] == result["expected"] or (result["moment"] == "start-up" and not result["resumed"])
         )
         bad += not good
-        cells = [found["moment"], f"{found['seconds']:.0f}", found["resumed"] or "none", found["expected"] or "none"]
-        cells += [found["reached"], found["newest"], found["left"] or "nothing"]
+        cells = [
+            result["moment"],
+            f"{result['seconds']:.0f}",
+            result["resumed"] or "none",
+            result["expected"] or "none",
+        ]
+        cells += [result["reached"], result["newest"], result["left"] or "nothing"]
         print(f"| {number} | " + " | ".join(map(str, cells)) + ("" if good else " WRONG") + " |", flush=True)
     print(f"{args.kills - bad} of {args.kills} restarts went on from the newest complete checkpoint")
     return int(bad > 0)

@@ -71,7 +71,7 @@ def _register(_: object) -> None:
                 keys=batch.keys, partition_id=batch.partition_id, select_fields=["rm_scores", ADAPTER]
             )
             scores = {k: float(s.sum()) for k, s in zip(batch.keys, data["rm_scores"].unbind(), strict=True)}
-            told = {
+            record = {
                 "step": self.global_steps,
                 "roles": self._roles(),
                 "scores": scores,
@@ -79,7 +79,7 @@ def _register(_: object) -> None:
                 "streams": [[s.name, s.adapter, s.live.keys, s.dead.keys] for s in streams],
             }
             with Path(os.environ["PROBE_BATCHES"]).open("a") as log:
-                log.write(json.dumps(told) + "\n")
+                log.write(json.dumps(record) + "\n")
 
         def on_step_begin(self):
             if methods := json.loads(os.environ.get("PROBE_METHODS", "[]")):

@@ -65,10 +65,11 @@ def main_ppo(
 ) -> Run:
     """`python -m verl.trainer.main_ppo` in `folder`, with every process it started gone afterwards.
 
-    `meanwhile` runs in a thread and is given the environment variable that marks the run's processes.
+    `meanwhile` runs in a thread and gets the environment variable that marks the run's processes.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    with ray_environment(folder / "metrics.jsonl", env) as (environment, mark), (folder / "log").open("w") as log:
+    more = {"VERL_FILE_LOGGER_PATH": str(folder / "metrics.jsonl"), **(env or {})}
+    with ray_environment(more) as (environment, mark), (folder / "log").open("w") as log:
         process = subprocess.Popen(
             [sys.executable, "-m", "verl.trainer.main_ppo", *overrides],
             cwd=folder,
@@ -87,12 +88,16 @@ def main_ppo(
 
 
 @contextmanager
-def ray_environment(metrics: Path, more: dict[str, str] | None = None) -> Iterator[tuple[dict[str, str], str]]:
-    """The environment of a run, and the variable in it that marks the run's processes."""
+def ray_environment(more: dict[str, str] | None = None) -> Iterator[tuple[dict[str, str], str]]:
+    """The environment of a command that starts Ray, and the variable in it that marks the command's processes.
+
+    A folder of its own for Ray, so that it joins no cluster that is there already.
+    """
     # Ray's sockets live below this path, and a socket's path may have no more than 107 characters.
     with tempfile.TemporaryDirectory(prefix="agon", dir="/tmp", ignore_cleanup_errors=True) as ray_dir:
-        run = {"RAY_TMPDIR": ray_dir, "VERL_FILE_LOGGER_PATH": str(metrics), "PYTHONPATH": str(ROOT)}
-        yield {**os.environ, **run, **(more or {})}, f"RAY_TMPDIR={ray_dir}"
+        run = {"RAY_TMPDIR": ray_dir, "PYTHONPATH": str(ROOT)}
+        own = {name: value for name, value in os.environ.items() if name != "RAY_ADDRESS"}
+        yield {**own, **run, **(more or {})}, f"RAY_TMPDIR={ray_dir}"
 
 
 def marked(variable: str) -> Iterator[Path]:

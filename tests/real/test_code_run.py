@@ -5,7 +5,7 @@ import pytest
 from tests.real.coder import RIGHT, WRONG, make_coder, make_problems
 from tests.real.runs import Run, main_ppo, read_jsonl, succeeded
 
-pytestmark = [pytest.mark.real, pytest.mark.usefixtures("isolated")]
+pytestmark = pytest.mark.usefixtures("isolated")
 STEPS, PROMPTS, N = 3, 4, 8
 
 

@@ -25,8 +25,6 @@ from agon_verl.pair.base import hash_of_base
 from agon_verl.pair.checkpoint import Manifest, versions
 from tests.real.runs import read_jsonl
 
-pytestmark = pytest.mark.real
-
 GREEDY = Sampling(temperature=0.0, max_tokens=24)
 GENERATION = {"temperature": 0.6, "top_p": 0.95, "max_prompt_length": 384, "max_response_length": 24}
 PROBLEM = [{"role": "user", "content": "What is 2+3?"}]

@@ -267,7 +267,6 @@ def vllm_beside_peft(exported: Exported, turns: list[dict], adapter: str) -> flo
     return max(gaps)
 
 
-@pytest.mark.real
 @pytest.mark.parametrize(("adapter", "other"), [("A", "B"), ("B", "A")])
 def test_plain_vllm_has_the_log_probs_of_plain_peft(exported: Exported, served: dict, adapter: str, other: str) -> None:
     turns = [turn for turn in served["mixed"] + served["played"] if turn["adapter"] == adapter]
@@ -277,7 +276,6 @@ def test_plain_vllm_has_the_log_probs_of_plain_peft(exported: Exported, served: 
     assert own < TOLERANCE and swapped > APART
 
 
-@pytest.mark.real
 def test_plain_vllm_plays_both_cascades_from_the_export_alone(exported: Exported, served: dict) -> None:
     """The prompts are those of training, token for token."""
     turns = served["played"]

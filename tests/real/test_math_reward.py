@@ -6,13 +6,11 @@ from pathlib import Path
 
 import numpy as np
 import psutil
-import pytest
 
 SUM, SAME_SUM = r"\sum_{k=1}^{n} k", r"\frac{n(n+1)}{2}"  # needs the worker processes
 ENDLESS = r"\sum_{k=1}^{n} 9^{9^{9^{k}}}"
 
 
-@pytest.mark.real
 def test_verls_reward_worker(tiny: Path) -> None:
     import ray
     import torch
@@ -57,9 +55,9 @@ def test_verls_reward_worker(tiny: Path) -> None:
         ray.init(num_cpus=2, include_dashboard=False, _temp_dir=folder)
         try:
             worker = ray.remote(RewardLoopWorker).remote(config)
-            found = ray.get(worker.compute_score_batch.remote(batch), timeout=120)
-            assert [item["reward_extra_info"]["verdict"] for item in found] == [verdict for _, _, verdict in cases]
-            assert [item["reward_score"] for item in found] == [2.5, 0.5, 0.5, 2.5]
+            results = ray.get(worker.compute_score_batch.remote(batch), timeout=120)
+            assert [item["reward_extra_info"]["verdict"] for item in results] == [verdict for _, _, verdict in cases]
+            assert [item["reward_score"] for item in results] == [2.5, 0.5, 0.5, 2.5]
             pool = [process for process in psutil.process_iter() if _is_pool(process)]
             assert pool
             ray.kill(worker)

@@ -11,8 +11,6 @@ from agon_verl.game.advantages import group_advantages
 from tests.real.pair_run import LAST_STEP, METHODS, PLAYED, STEPS, settings
 from tests.real.runs import PROMPTS, N, Run, read_jsonl
 
-pytestmark = pytest.mark.real
-
 
 @pytest.fixture(scope="module")
 def steps(pair: Run) -> list[tuple[str, dict, dict, list[dict]]]:

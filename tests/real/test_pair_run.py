@@ -10,8 +10,6 @@ from agon_verl.game.roles import roles
 from tests.real.pair_run import DEAD_STEP, LAST_STEP, LEARNING_RATE, STEPS
 from tests.real.runs import PROMPTS, N, Run, changed, main_ppo, read_jsonl, sizes, succeeded
 
-pytestmark = pytest.mark.real
-
 
 @pytest.fixture(scope="module")
 def stock(tiny: Path, tmp_path_factory: pytest.TempPathFactory) -> Run:
@@ -72,8 +70,8 @@ def test_a_stream_without_live_groups_leaves_weights_and_moments_alone(pair: Run
 
 
 def test_schedule_warms_up_and_decays_linearly(pair: Run) -> None:
-    # verl logs the rate of the next update. 22 steps, int(0.1 * 22) = 2 of warm-up: 1/2, then 20/20, 19/20, ..., 0.
-    shares = [1 / 2, *(step / 20 for step in range(20, -1, -1))]
+    # 22 steps, 2 of warm-up: 1/2, 2/2, then 20/20, 19/20, ..., 0. verl logs the rate of the next update.
+    shares = [2 / 2, *(step / 20 for step in range(20, -1, -1))]
     assert [step["A/actor/lr"] for step in pair.steps] == pytest.approx([LEARNING_RATE * s for s in shares])
 
 

@@ -49,11 +49,11 @@ def run(world: int, tiny: Path, folder: Path, load: str, save: Path) -> None:
 def saves(tiny: Path, tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
     """By two ranks that trained, by one that loaded theirs, and by two that loaded that one's."""
     folder = tmp_path_factory.mktemp("ranks")
-    found = [folder / name for name in ("first", "second", "third")]
-    run(2, tiny, folder, "-", found[0])
-    run(1, tiny, folder, str(found[0]), found[1])
-    run(2, tiny, folder, str(found[1]), found[2])
-    return found
+    saved = [folder / name for name in ("first", "second", "third")]
+    run(2, tiny, folder, "-", saved[0])
+    run(1, tiny, folder, str(saved[0]), saved[1])
+    run(2, tiny, folder, str(saved[1]), saved[2])
+    return saved
 
 
 @pytest.mark.parametrize("other", [1, 2])

@@ -18,7 +18,6 @@ from agon_verl.pair.checkpoint import Manifest
 from tests.real.runs import PROMPTS, ROOT, Run, kill_marked, main_ppo, read_jsonl, sizes, wait_for_step
 from tests.tiny import make_data
 
-pytestmark = pytest.mark.real
 EPOCH, KILLED = 3, 7
 
 
@@ -126,18 +125,18 @@ def same(one: object, other: object) -> bool:
     return bool((one == other) if not hasattr(one, "shape") else (one == other).all())  # type: ignore[attr-defined]
 
 
-def assert_state(found: Path, saved: Path) -> None:
-    """`found` is what the trainer held before its first step, `saved` the checkpoint it came from."""
+def assert_state(loaded: Path, saved: Path) -> None:
+    """`loaded` is the state of the trainer before its first step, `saved` the checkpoint it came from."""
     for adapter in "AB":
         ours, theirs = (
-            load_file(folder / adapter / "adapter_model.safetensors") for folder in (found, saved / "actor")
+            load_file(folder / adapter / "adapter_model.safetensors") for folder in (loaded, saved / "actor")
         )
         assert ours and same(ours, theirs)
     for name in ("training_state.pt", "rng_0.pt"):
-        ours, theirs = (torch.load(f / name, weights_only=False) for f in (found, saved / "actor"))
+        ours, theirs = (torch.load(f / name, weights_only=False) for f in (loaded, saved / "actor"))
         assert same(ours, theirs), name
-    assert same(*(torch.load(f / "data.pt", weights_only=False) for f in (found, saved)))
-    ours, theirs = (torch.load(f / "trainer.pt", weights_only=False) for f in (found, saved))
+    assert same(*(torch.load(f / "data.pt", weights_only=False) for f in (loaded, saved)))
+    ours, theirs = (torch.load(f / "trainer.pt", weights_only=False) for f in (loaded, saved))
     assert ours["carried"]["trends"] and same(ours["carried"], theirs["carried"])
     assert same(ours["rng"], theirs["rng"])
 

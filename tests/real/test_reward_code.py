@@ -3,11 +3,11 @@
 import json
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).resolve().parents[2]
+from tests.real.runs import kill_marked, ray_environment
+
 SCRIPT = """
 import ctypes, json, os, time
 import psutil
@@ -58,10 +58,14 @@ print("result", json.dumps({"verdicts": verdicts, "running": running, "left": pr
 """
 
 
-@pytest.mark.real
 @pytest.mark.usefixtures("isolated")
 def test_workers_share_the_slots_of_the_machine_and_leave_nothing_when_they_are_killed():
-    done = subprocess.run([sys.executable, "-c", SCRIPT], cwd=ROOT, capture_output=True, text=True, timeout=300)
+    with ray_environment() as (environment, mark):
+        try:
+            command = [sys.executable, "-c", SCRIPT]
+            done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300)
+        finally:
+            kill_marked(mark)
     lines = [line for line in done.stdout.splitlines() if line.startswith("result ")]
     assert lines, done.stderr
     result = json.loads(lines[0].removeprefix("result "))

@@ -31,8 +31,6 @@ from agon_verl.pair.base import hash_of_base
 from agon_verl.pair.checkpoint import Manifest, versions
 from tests.real.runs import ROOT, kill_marked, marked
 
-pytestmark = pytest.mark.real
-
 LONG = 1500  # tokens: some seconds
 GENERATION = {"temperature": 0.6, "top_p": 0.95, "max_prompt_length": 384, "max_response_length": LONG}
 PROBLEM = [{"role": "user", "content": "What is 2+3?"}]

@@ -10,8 +10,6 @@ import pytest
 from agon_verl.pair import checkpoint
 from tests.real.runs import PROMPTS, N, Run, changed, main_ppo, read_jsonl, sizes
 
-pytestmark = pytest.mark.real
-
 
 @pytest.fixture(scope="module")
 def run(tiny: Path, tmp_path_factory: pytest.TempPathFactory) -> Run:

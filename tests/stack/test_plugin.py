@@ -24,8 +24,8 @@ def test_unmet_requirement_is_one_sentence_with_the_fix(
     monkeypatch: pytest.MonkeyPatch, requirement: str, words: list[str]
 ) -> None:
     monkeypatch.setattr(importlib.metadata, "requires", lambda _: ["peft", "e2b; extra == 'e2b'", requirement])
-    said = plugin.unmet_requirement()
-    assert said is not None and all(word in said for word in words)
+    message = plugin.unmet_requirement()
+    assert message is not None and all(word in message for word in words)
 
 
 def import_verl(requirement: str, *arguments: str) -> subprocess.CompletedProcess:
