@@ -1,4 +1,4 @@
-"""What section 3.4 claims of the stacks under group standardization, held to the letter; measured where it is loose.
+"""What section 3.4 claims of the stacks under group standardisation, held to the letter; measured where it is loose.
 
 c(b), c(a) and phi(b) of a group of N are given as lists; everything is in float64.
 """
@@ -125,13 +125,13 @@ def test_the_margin_rewards_failing_together_with_the_draft():
 
 
 def test_the_tiebreak_pushes_the_longer_correct_completions_down():
-    """Loose: it "never directly penalizes correctness", but standardization does: rewards 2.5 2 2 2, format aside."""
+    """Loose: it "never directly penalizes correctness", but standardisation does: rewards 2.5 2 2 2, format aside."""
     b, a, lengths = [1, 1, 1, 1], [1, 1, 1, 1], [(90, 100), (110, 100), (120, 100), (130, 100)]
     found = advantages("adv", b, a, lengths=lengths, tiebreak_weight=0.5)
     assert found.tolist() == pytest.approx([1.5, -0.5, -0.5, -0.5], abs=1e-5)
 
 
-# Claim: the margin has the expected gradient of coop, exactly without standardization, up to its nonlinearity with it.
+# Claim: the margin has the expected gradient of coop, exactly without standardisation, up to its nonlinearity with it.
 # Enumerated over all outcomes of a challenger that is right with one probability when its draft is right and another
 # when it is wrong, each with its own logit; the gradient of log p is then b - p.
 
