@@ -3,9 +3,8 @@
 import numpy as np
 import pytest
 import torch
+import verl.trainer.ppo.v1  # noqa: F401  makes the plugin register its trainer and estimators
 from verl.trainer.ppo.core_algos import get_adv_estimator_fn
-
-from agon_verl.trainer.update import group_relative
 
 
 @pytest.mark.parametrize("normalize", [True, False])
@@ -20,13 +19,15 @@ def test_equal_to_the_grpo_estimator_of_verl(normalize: bool) -> None:
         tokens, mask = torch.zeros(40, 6), torch.ones(40, 6)
         tokens[:, -1] = rewards
         theirs, _ = get_adv_estimator_fn("grpo")(tokens, mask, groups, norm_adv_by_std_in_grpo=normalize)
-        ours, _ = group_relative(tokens, mask, groups, {"norm_adv_by_std_in_grpo": normalize})
-        torch.testing.assert_close(theirs, ours, atol=1e-6, rtol=1e-6)
+        for stream in ("agon_draft", "agon_challenge"):
+            ours, _ = get_adv_estimator_fn(stream)(tokens, mask, groups, {"norm_adv_by_std_in_grpo": normalize})
+            torch.testing.assert_close(theirs, ours, atol=1e-6, rtol=1e-6)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
 def test_dtype_and_mask_are_kept(dtype: torch.dtype) -> None:
     mask = torch.tensor([[1, 1, 0], [1, 0, 0]])
-    advantages, returns = group_relative(torch.tensor([[0, 1.0, 0], [0, 0, 0]], dtype=dtype), mask, "xx", None)
+    rewards = torch.tensor([[0, 1.0, 0], [0, 0, 0]], dtype=dtype)
+    advantages, returns = get_adv_estimator_fn("agon_draft")(rewards, mask, "xx", None)
     assert advantages is returns and advantages.dtype == dtype
     assert torch.equal(advantages != 0, mask.bool())
