@@ -73,8 +73,7 @@ class _Reader:
         return text
 
     def expect(self, text: str) -> None:
-        if self.next.text != text:
-            raise UnreadableExpression
+        _require(self.next.text == text)
         self.at += 1
 
     def sum(self) -> Node:
@@ -93,15 +92,13 @@ class _Reader:
                 below = _signed(self.take("-"), self.power())
                 factors, divided = [Node("div", (_joined("mul", factors), below))], True
             elif self._factor_follows():
-                if divided:  # a/bc
-                    raise UnreadableExpression
+                _require(not divided)  # a/bc
                 factors.append(self.power())
             else:
                 return _joined("mul", factors)
 
     def _factor_follows(self) -> bool:
-        if self.next.kind == NUMBER:  # 2 3, x 2
-            raise UnreadableExpression
+        _require(self.next.kind != NUMBER)  # 2 3, x 2
         return self.next.kind in (LETTER, RUN) or self.next.text in _STARTS
 
     def power(self) -> Node:
@@ -109,15 +106,13 @@ class _Reader:
         if not self.take("^"):
             return base
         power = self._factorial(Node("pow", (base, self.exponent())))
-        if self.next.text == "^":
-            raise UnreadableExpression
+        _require(self.next.text != "^")
         return power
 
     def _factorial(self, node: Node) -> Node:
         if not self.take("!"):
             return node
-        if self.next.text == "!":
-            raise UnreadableExpression
+        _require(self.next.text != "!")
         return Node("factorial", (node,))
 
     def exponent(self) -> Node:
@@ -126,15 +121,13 @@ class _Reader:
 
     def argument(self) -> Node:
         """The argument of a command: a group in braces, or else one symbol."""
-        if self.next.kind == NUMBER and len(self.next.text) > 1:
-            raise UnreadableExpression
+        _require(self.next.kind != NUMBER or len(self.next.text) == 1)
         return self.atom()
 
     def atom(self) -> Node:
         """All recursion goes through here, where the depth is limited: no answer overflows the stack."""
         self.depth += 1
-        if self.depth > _DEEPEST:
-            raise UnreadableExpression
+        _require(self.depth <= _DEEPEST)
         node = self._atom()
         self.depth -= 1
         return node
@@ -162,8 +155,7 @@ class _Reader:
             start, applied = self.at, True
             self.exponent()
             name = f"{name}_{plain(tuple(self.tokens[start : self.at])).strip('{}')}"
-        if applied and self.next.text == "(":
-            raise UnreadableExpression
+        _require(not applied or self.next.text != "(")
         return _named(name)
 
     def command(self, text: str) -> Node:
@@ -185,8 +177,7 @@ class _Reader:
         base = (self.exponent(),) if name == "log" and self.take("_") else ()
         exponent = self.exponent() if self.take("^") else None
         if exponent == _signed("-", _number("1")):
-            if name not in _INVERSE:
-                raise UnreadableExpression
+            _require(name in _INVERSE)
             name, exponent = _INVERSE[name], None
         node = Node(name, (self.applied(), *base))
         return Node("pow", (node, exponent)) if exponent else node
@@ -198,9 +189,13 @@ class _Reader:
         sign, factors = self.take("-"), [self.power()]
         while self._factor_follows() and self.next.text not in _CLOSING and self.next.text not in FUNCTION_COMMANDS:
             factors.append(self.power())
-        if self.next.text == "/":  # \sin x/2
-            raise UnreadableExpression
+        _require(self.next.text != "/")  # \sin x/2
         return _signed(sign, _joined("mul", factors))
+
+
+def _require(condition: bool) -> None:
+    if not condition:
+        raise UnreadableExpression
 
 
 def _joined(kind: str, nodes: Sequence[Node]) -> Node:
@@ -216,6 +211,5 @@ def _named(name: str) -> Node:
 
 
 def _number(text: str) -> Node:
-    if len(text) > _LONGEST_NUMBER:
-        raise UnreadableExpression
+    _require(len(text) <= _LONGEST_NUMBER)
     return Node("decimal" if "." in text else "number", value=Fraction(text), places=len(text.partition(".")[2]))

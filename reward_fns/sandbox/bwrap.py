@@ -147,7 +147,12 @@ class BubblewrapLaunch(Launch):
         return started
 
     def check(self, program: ProcessHandle) -> Ending | None:
-        return "disk_limit" if self._files(program) > INODES else None
+        try:
+            usage = os.statvfs(f"/proc/self/fd/{program.proc}/root/tmp")
+        except (FileNotFoundError, ProcessLookupError):
+            return None
+        is_sandbox = usage.f_blocks * usage.f_frsize == self._kind.disk  # during set-up it is the host's /tmp
+        return "disk_limit" if is_sandbox and usage.f_files - usage.f_ffree > INODES else None
 
     def waiting(self, program: ProcessHandle) -> bool:
         """True while the process still executes bubblewrap. A program cannot: it does not see that file."""
@@ -167,18 +172,6 @@ class BubblewrapLaunch(Launch):
         while not line.endswith(b"\n") and poll.poll(_SET_UP * 1000) and (chunk := os.read(self._status, 4096)):
             line += chunk
         return line.decode()
-
-    def _files(self, program: ProcessHandle) -> int:
-        try:
-            folder = os.open("root/tmp", os.O_PATH, dir_fd=program.proc)
-        except (FileNotFoundError, ProcessLookupError):
-            return 0
-        try:
-            usage = os.fstatvfs(folder)
-        finally:
-            os.close(folder)
-        is_sandbox = usage.f_blocks * usage.f_frsize == self._kind.disk  # during set-up it is the host's
-        return usage.f_files - usage.f_ffree if is_sandbox else 0
 
 
 def _only_child(pid: int) -> int:

@@ -121,9 +121,8 @@ class LocalSandbox:
             if self._trusted:
                 launch = PlainLaunch(prefix, files, limits, stack)
             else:
-                kind, call_stack = self._kinds[language == _SOURCE], _PYTHON_STACK
-                if language == "cpp":
-                    call_stack = limits.memory
+                kind = self._kinds[language == _SOURCE]
+                call_stack = limits.memory if language == "cpp" else _PYTHON_STACK
                 launch = BubblewrapLaunch(kind, prefix, files, limits, slot=number, call_stack=call_stack, stack=stack)
             return supervise(launch, job.stdin, limits)
 

@@ -157,16 +157,18 @@ def supervise(launch: Launch, stdin: bytes, limits: ProgramLimits) -> RunResult:
             )  # fmt: skip
         except OSError as error:
             raise SandboxError(f"{launch.command[0]} could not be started: {error}") from error
+        exited = os.pidfd_open(process.pid)
+        stack.callback(os.close, exited)
         started: Started | None = None
         run = _SupervisedRun(launch, pipes, limits)
         try:
             started = launch.begin(process)
             if started is not None:
-                run.wait(process, started.program)
+                run.wait(exited, started.program)
         finally:
             if started is not None:
                 started.first.end()
-            code, cpu = _collect(process)
+            code, cpu = _collect(process, exited)
         pipes.drain()
         if started is None or (run.ending is None and not launch.ran()):
             message = pipes.stderr.decode(errors="replace").strip()
@@ -230,28 +232,24 @@ class _SupervisedRun:
         self.wall = 0.0
         self.ending: Ending | None = None
 
-    def wait(self, process: subprocess.Popen[bytes], program: ProcessHandle) -> None:
-        """Read output until the command ends or the program exceeds a limit."""
+    def wait(self, exited: int, program: ProcessHandle) -> None:
+        """Read output until the command has ended (`exited` is its pidfd) or the program exceeds a limit."""
         self._began = time.monotonic()
-        exited = os.pidfd_open(process.pid)
-        try:
-            poll = select.poll()
-            for descriptor in (*self._pipes.readers, exited):
-                poll.register(descriptor, select.POLLIN)
-            next_check, running = self._began + TICK, True
-            while running and self.ending is None:
-                for descriptor, _ in poll.poll(max(0.0, (next_check - time.monotonic()) * 1000)):
-                    if descriptor == exited:
-                        running = False
-                    else:
-                        self._pipes.read(descriptor)
-                self.ending = self._pipes.over
-                self.wall = time.monotonic() - self._began - self.usage.queued
-                if running and time.monotonic() >= next_check:
-                    next_check = time.monotonic() + TICK
-                    self._check(program)
-        finally:
-            os.close(exited)
+        poll = select.poll()
+        for descriptor in (*self._pipes.readers, exited):
+            poll.register(descriptor, select.POLLIN)
+        next_check, running = self._began + TICK, True
+        while running and self.ending is None:
+            for descriptor, _ in poll.poll(max(0.0, (next_check - time.monotonic()) * 1000)):
+                if descriptor == exited:
+                    running = False
+                else:
+                    self._pipes.read(descriptor)
+            self.ending = self._pipes.over
+            self.wall = time.monotonic() - self._began - self.usage.queued
+            if running and time.monotonic() >= next_check:
+                next_check = time.monotonic() + TICK
+                self._check(program)
 
     def _check(self, program: ProcessHandle) -> None:
         self.usage = program.usage() or self.usage
@@ -268,13 +266,9 @@ class _SupervisedRun:
             raise SandboxError(f"a program had too little CPU time to run in {elapsed:.0f} s: the machine is too busy")
 
 
-def _collect(process: subprocess.Popen[bytes]) -> tuple[int, float]:
+def _collect(process: subprocess.Popen[bytes], exited: int) -> tuple[int, float]:
     """The command's exit code (128 + n after signal n) and CPU time; the rest of its process group is killed."""
-    exited = os.pidfd_open(process.pid)
-    try:
-        _wait(exited)
-    finally:
-        os.close(exited)
+    _wait(exited)
     os.killpg(process.pid, signal.SIGKILL)  # before wait4, which frees the number for others
     _, status, usage = os.wait4(process.pid, 0)
     code = process.returncode = os.waitstatus_to_exitcode(status)

@@ -128,6 +128,13 @@ def gone() -> web.Response:
     return web.json_response({"message": "The sandbox was not found", "code": 502}, status=502)
 
 
+async def _cancel_tasks() -> None:
+    tasks = asyncio.all_tasks() - {asyncio.current_task()}
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+
+
 @contextmanager
 def serve(service: StandIn) -> Iterator[str]:
     """The service's address; it runs in a thread, for the client may block its own."""
@@ -146,6 +153,7 @@ def serve(service: StandIn) -> Iterator[str]:
         yield f"http://127.0.0.1:{runner.addresses[0][1]}"
     finally:
         in_thread(runner.cleanup())
+        in_thread(_cancel_tasks())  # such as a request that a fault lets hang
         in_thread(loop.shutdown_default_executor())
         loop.call_soon_threadsafe(loop.stop)
         thread.join()

@@ -40,10 +40,8 @@ def test_what_is_left_undone_is_equal_all_the_same() -> None:
     verdicts = {
         case["answer"]: equal(case["gold"], case["answer"], finished=False, decide=algebra.same) for case in cases
     }
-    assert [answer for answer, verdict in verdicts.items() if not verdict] == [
-        r"\sin 30^\circ",
-        r"5 \bmod 3",
-    ]  # unread
+    unread = [r"\sin 30^\circ", r"5 \bmod 3"]
+    assert [answer for answer, verdict in verdicts.items() if not verdict] == unread
 
 
 @pytest.mark.parametrize(
