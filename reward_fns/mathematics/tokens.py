@@ -16,7 +16,7 @@ NUMBER, COMMAND, LETTER, RUN, WORD, MARK = "number", "command", "letter", "run",
 
 
 class Token(NamedTuple):
-    r"""A RUN is three or more bare letters (`abc`: a word or a product); a WORD stood in `\text{…}` or is a unit."""
+    r"""A RUN is three or more bare letters (`abc`: a word or a product); a WORD was in `\text{…}` or is a unit."""
 
     kind: str
     text: str
