@@ -1,9 +1,9 @@
-"""What a checkpoint of a pair weighs beside its base, and how long it takes to save and to load.
+"""The size of a checkpoint of a pair compared with its base, and the time to save and load it.
 
     python benchmarks/checkpoint.py --model MODEL [--rank 16] [--repeats 5]
 
-The engine alone, one process, on the CPU: two adapters that have both been updated once, so that moments are there.
-The save is the trainer's: written, flushed to the disk, renamed.
+Only the engine, in one process, on the CPU: two adapters that have both been updated once, so that they have moments.
+It saves as the trainer does: written, flushed to disk, renamed.
 """
 
 import argparse

@@ -1,8 +1,8 @@
-"""LoRA in vLLM's CPU build: the kernel for a handful of adapters beside vLLM's own, on one core.
+"""LoRA in vLLM's CPU build: the kernel for a handful of adapters compared with vLLM's own, on one core.
 
     python benchmarks/cpu_lora.py
 
-One linear layer with two adapters of rank 16, tokens of both in turn; medians of 15 calls.
+One linear layer with two adapters of rank 16, alternating tokens; medians of 15 calls.
 """
 
 import statistics

@@ -1,9 +1,9 @@
-"""How the parts of an Agon step grow with N, problems a step, response cap and ranks, one of them varied at a time.
+"""How the parts of an Agon step grow with N, problems per step, response cap and ranks, varying one at a time.
 
     python benchmarks/scaling.py --model MODEL --data DATA.parquet --device cpu --prompts 8 --n 4 --response-length 128
 
-What is given is the setting that the others depart from. Every completion is as long as the cap (verl's `ignore_eos`).
-Commands that were measured are not measured again. Writes `scaling.md` and `scaling.png` to --out.
+The options are the setting from which one value at a time is varied. Every completion is as long as the cap (verl's
+`ignore_eos`). Commands that were measured before are not repeated. Writes `scaling.md` and `scaling.png` to --out.
 """
 
 import argparse
@@ -21,7 +21,7 @@ from step_time import arguments, commands, measured, run
 
 VARIED = {
     "n": ("N", (2, 4, 8, 16)),
-    "prompts": ("problems a step", (8, 16, 32, 64)),
+    "prompts": ("problems per step", (8, 16, 32, 64)),
     "response_length": ("response cap, tokens", (128, 256, 512, 1024)),
     "ranks": ("data-parallel ranks", (1, 2)),
 }
@@ -30,7 +30,7 @@ COLOURS = ("#4477aa", "#cc6677", "#117733", "#ddaa33", "#999999", "#000000")
 
 
 def with_room(model: Path, tokens: int, out: Path) -> Path:
-    """The model with at least so many positions: a toy may have fewer, and those of rotary embeddings are free."""
+    """The model with at least `tokens` positions: a toy may have fewer, and rotary embeddings allow any number."""
     config = json.loads((model / "config.json").read_text())
     if config["max_position_embeddings"] >= tokens:
         return model
@@ -48,15 +48,15 @@ def measure(args: argparse.Namespace, **changed: int) -> dict[str, float]:
     if not done.exists() or json.loads(done.read_text()) != command:
         run(name, command, args.out)
         done.write_text(json.dumps(command))
-    found = measured(args.out, name, 2 * setting.n * setting.prompts, setting.ranks)
-    return {row: statistics.median(values) for row, values in found.items()}
+    values_by_row = measured(args.out, name, 2 * setting.n * setting.prompts, setting.ranks)
+    return {row: statistics.median(values) for row, values in values_by_row.items()}
 
 
-def draw(found: dict[str, dict[int, dict[str, float]]], picture: Path) -> None:
-    figure, panels = plt.subplots(1, len(found), figsize=(13, 4), sharey=True, layout="constrained")
-    for panel, (key, points) in zip(panels, found.items(), strict=True):
+def draw(results: dict[str, dict[int, dict[str, float]]], picture: Path) -> None:
+    figure, panels = plt.subplots(1, len(results), figsize=(13, 4), sharey=True, layout="constrained")
+    for panel, (key, points) in zip(panels, results.items(), strict=True):
         values = sorted(points)
-        for (part, label), colour in zip((*PARTS.items(), ("step", "whole step")), COLOURS, strict=True):
+        for (part, label), colour in zip((*PARTS.items(), ("step", "step")), COLOURS, strict=True):
             seconds = [points[value][f"{part}, s"] for value in values]
             panel.plot(values, seconds, marker="o", color=colour, label=label, linewidth=2 if part == "step" else 1)
         first = points[values[0]]["step, s"]
@@ -68,10 +68,10 @@ def draw(found: dict[str, dict[int, dict[str, float]]], picture: Path) -> None:
     figure.savefig(picture, dpi=110)
 
 
-def table(found: dict[str, dict[int, dict[str, float]]]) -> str:
-    """The exponent is of the last point against the first: 1 is linear, 0 constant."""
+def table(results: dict[str, dict[int, dict[str, float]]]) -> str:
+    """The exponent compares the last point with the first: 1 is linear, 0 constant."""
     lines = [f"| | {' | '.join(PARTS.values())} | **step** |", "|---|" + "---|" * (len(PARTS) + 1)]
-    for key, points in found.items():
+    for key, points in results.items():
         values = sorted(points)
         for value in values:
             cells = [f"{points[value][f'{part}, s']:.2f}" for part in (*PARTS, "step")]
@@ -90,13 +90,13 @@ def main() -> None:
     args.out.mkdir(parents=True, exist_ok=True)
     args.model = with_room(Path(args.model), args.prompt_length + max(VARIED["response_length"][1]), args.out)
     args.overrides = [*args.overrides, "actor_rollout_ref.rollout.ignore_eos=true"]
-    found = {
+    results = {
         key: {value: measure(args, **{key: value}) for value in values}  # type: ignore[arg-type]
         for key, (_, values) in VARIED.items()
     }
-    (args.out / "scaling.md").write_text(table(found) + "\n")
-    draw(found, args.out / "scaling.png")
-    print(table(found))
+    (args.out / "scaling.md").write_text(table(results) + "\n")
+    draw(results, args.out / "scaling.png")
+    print(table(results))
 
 
 if __name__ == "__main__":

@@ -1,10 +1,10 @@
-"""What a second adapter costs vLLM: one slot and one adapter beside two slots and requests of both, half and half.
+"""The cost of a second adapter in vLLM: one slot and adapter compared with two, each with half of the requests.
 
     python benchmarks/second_adapter.py --model MODEL [--requests 64] [--tokens 96] [--rounds 10]
 
-Both engines are up at the same time and take turns, so that what else the machine does hits both; the first round warms
-up. The adapters are random ones. On a GPU each engine takes --memory of it, and the second adapter's memory is what is
-left less for the cache of keys and values.
+Both engines run at the same time and take turns, so that other load on the machine affects both; the first round is
+warm-up. The adapters are random. On a GPU each engine takes the share --memory, and the memory of the second adapter is
+the difference in what is left for the cache of keys and values.
 """
 
 import argparse
@@ -37,8 +37,8 @@ def make_adapters(model: str, rank: int, out: Path) -> tuple[dict[str, Path], in
     return {name: out / name for name in "AB"}, peft.get_nb_trainable_parameters()[0]
 
 
-async def tokens_a_second(engine: Engine, requests: int, tokens: int) -> float:
-    """vLLM itself is asked, to ignore the end of a turn: adapters differ in where they put it."""
+async def tokens_per_second(engine: Engine, requests: int, tokens: int) -> float:
+    """Calls vLLM directly, to ignore the end of a turn: adapters differ in where they put it."""
     from vllm import SamplingParams
 
     loras, prompt = [*engine._loras.values()], engine.prompt_ids(PROMPT)
@@ -71,12 +71,12 @@ async def compare(args: argparse.Namespace, adapters: dict[str, Path], parameter
             engines[number] = start(args, dict([*adapters.items()][:number]))
         for _ in range(args.rounds + 1):
             for number, engine in engines.items():
-                speeds[number].append(await tokens_a_second(engine, args.requests, args.tokens))
-        print(f"{parameters:,} parameters an adapter, {args.requests} requests of {args.tokens} tokens")
+                speeds[number].append(await tokens_per_second(engine, args.requests, args.tokens))
+        print(f"{parameters:,} parameters per adapter, {args.requests} requests of {args.tokens} tokens")
         for number, engine in engines.items():
-            found, cache = speeds[number][1:], engine._llm.vllm_config.cache_config
-            told = f"{statistics.median(found):,.0f} tokens/s ({min(found):,.0f}–{max(found):,.0f})"
-            print(f"{number}: {told}; room for {(cache.num_gpu_blocks or 0) * cache.block_size:,} tokens in the cache")
+            rounds, cache = speeds[number][1:], engine._llm.vllm_config.cache_config
+            speed = f"{statistics.median(rounds):,.0f} tokens/s ({min(rounds):,.0f}–{max(rounds):,.0f})"
+            print(f"{number}: {speed}; room for {(cache.num_gpu_blocks or 0) * cache.block_size:,} tokens in the cache")
         ratios = [two / one for one, two in zip(speeds[1][1:], speeds[2][1:], strict=True)]
         print(f"two / one: {statistics.median(ratios):.3f} ({min(ratios):.3f}–{max(ratios):.3f}), {args.rounds} rounds")
     finally:

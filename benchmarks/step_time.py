@@ -1,12 +1,12 @@
-"""How long a step takes: stock verl GRPO with 2N rollouts a problem beside Agon with N drafts and N challenges.
+"""How long a step takes: stock verl GRPO with 2N rollouts per problem, and Agon with N drafts and N challenges.
 
     python benchmarks/step_time.py --model MODEL --data DATA.parquet [--device cuda] [--steps 12] [--n 8] [--prompts 32]
 
 Both run in one command on one machine, one after the other, with the same model, data, caps, batch settings and reward,
-and nothing is set differently but the recipe. The reward is made up (`coin_reward.py`) and makes every group live whose
-completions are not all the same: the worst case for Agon, which skips dead groups while stock verl trains on them. The
-first steps warm up and are left out; the table has medians with the range, from verl's own timers. Rewards are computed
-while others are generated and have no time of their own; a reference pass there is none, for the KL term is off.
+and differ in the recipe only. The reward is random (`coin_reward.py`), so that every group is live unless all its
+completions are equal: the worst case for Agon, which skips dead groups while stock verl trains on them. The first
+steps are warm-up and are left out; the table has medians with the range, from verl's own timers. Rewards are computed
+during generation and have no row; there is no reference pass, because the KL term is off.
 """
 
 import argparse
@@ -26,7 +26,7 @@ PARTS = ("gen", "old_log_prob", "adv", "update_actor", "update_weights", "step")
 
 
 def shared(args: argparse.Namespace) -> list[str]:
-    """Settings that both runs get, after their recipe's."""
+    """Settings of both runs, in addition to their recipes."""
     micro = args.micro_batch
     return [
         f"actor_rollout_ref.model.path={args.model}",
@@ -60,7 +60,7 @@ def shared(args: argparse.Namespace) -> list[str]:
         f"reward.custom_reward_function.path={HERE / 'coin_reward.py'}",
         "+reward.custom_reward_function.reward_kwargs.ties=false",
         f"trainer.total_training_steps={args.steps}",
-        "trainer.total_epochs=1000",  # the steps decide
+        "trainer.total_epochs=1000",  # total_training_steps ends the run
         f"trainer.n_gpus_per_node={args.ranks}",
         "trainer.nnodes=1",
         "trainer.logger=[console,file]",
@@ -105,7 +105,7 @@ def commands(args: argparse.Namespace) -> dict[str, list[str]]:
 
 
 def run(name: str, overrides: list[str], out: Path, watch: Callable[[str, Path], None] | None = None) -> Path:
-    """`watch` is called all the time, with the variable in the environment of the run's processes and its metrics."""
+    """`watch` is called several times per second, with a variable that marks the run's processes, and the metrics."""
     metrics = out / f"{name}.jsonl"
     metrics.unlink(missing_ok=True)
     with tempfile.TemporaryDirectory(prefix="ray", dir="/tmp") as ray_dir, (out / f"{name}.log").open("w") as log:
@@ -129,25 +129,25 @@ def run(name: str, overrides: list[str], out: Path, watch: Callable[[str, Path],
 
 
 def measured(out: Path, name: str, rollouts: int, ranks: int) -> dict[str, list[float]]:
-    """What each step after warm-up says of each row of the table."""
+    """The values of each row of the table, one per step after warm-up."""
     logged = [json.loads(line)["data"] for line in (out / f"{name}.jsonl").read_text().splitlines()]
     first = float((out / f"{name}.first").read_text()) - logged[0]["timing_s/step"]
     rows: dict[str, list[float]] = {"start-up, s": [first]}
     for step in (s for s in logged if s.get("training/global_step", 0) > WARM_UP):
         seconds = {part: step.get(f"timing_s/{part}", 0.0) for part in PARTS}
         trained = seconds["old_log_prob"] + seconds["update_actor"]
-        # Of each rank, on average, and of each stream; Agon leaves dead groups out, and fills batches up.
+        # The mean over ranks, of each stream; Agon leaves dead groups out and fills batches up.
         tokens = ranks * sum(value for key, value in step.items() if key.endswith("global_seqlen/mean"))
         memory = [value for key, value in step.items() if key.endswith("perf/max_memory_allocated_gb")]
-        told = {f"{part}, s": value for part, value in seconds.items()} | {
+        values = {f"{part}, s": value for part, value in seconds.items()} | {
             "rest, s": seconds["step"] - sum(seconds[part] for part in PARTS[:-1]),
             "old_log_prob + update_actor, s": trained,
-            "tokens generated a second": rollouts * step["response_length/mean"] / seconds["gen"],
-            "tokens trained on a second": tokens / trained,
+            "tokens generated per second": rollouts * step["response_length/mean"] / seconds["gen"],
+            "tokens trained on per second": tokens / trained,
             "tokens trained on": tokens,
             "peak training memory, GB": max(memory),
         }
-        for row, value in told.items():
+        for row, value in values.items():
             rows.setdefault(row, []).append(value)
     return rows
 
@@ -187,7 +187,7 @@ def arguments(description: str | None, out: str) -> argparse.ArgumentParser:
 def main() -> None:
     parser = arguments(__doc__, "outputs/step_time")
     parser.add_argument(
-        "--only", choices=("stock", "agon"), help="run one of the two, and show the table from what is there"
+        "--only", choices=("stock", "agon"), help="run one of the two, and print the table if both have results"
     )
     args = parser.parse_args()
     out = args.out

@@ -2,12 +2,12 @@
 
     python benchmarks/timeline.py RUN/pairs/9.jsonl timeline.png
 
-Above, a line a pair: its draft, then its challenge, which begins when that draft ends and waits for no other. Below,
-how many of either are under way.
+The upper part has one line per pair: its draft, then its challenge, which starts when that draft ends. The lower part
+has the number of drafts and challenges in progress.
 """
 
+import argparse
 import json
-import sys
 from pathlib import Path
 
 import matplotlib
@@ -36,12 +36,16 @@ def draw(records: Path, picture: Path) -> None:
     end = max(last for _, last in spans["challenge"])
     grid = [end * i / 400 for i in range(401)]
     for stage, colour in COLOURS.items():
-        under_way = [sum(first <= at < last for first, last in spans[stage]) for at in grid]
-        counts.plot(grid, under_way, color=colour, label=f"{stage}s")
-    counts.set(xlabel="seconds since the first draft began", ylabel="under way", xlim=(0, end), ylim=(0, None))
+        in_progress = [sum(first <= at < last for first, last in spans[stage]) for at in grid]
+        counts.plot(grid, in_progress, color=colour, label=f"{stage}s")
+    counts.set(xlabel="seconds since the first draft began", ylabel="in progress", xlim=(0, end), ylim=(0, None))
     counts.legend(frameon=False)
     figure.savefig(picture, dpi=110)
 
 
 if __name__ == "__main__":
-    draw(Path(sys.argv[1]), Path(sys.argv[2]))
+    parser = argparse.ArgumentParser(description="Draw the two stages of a step's pairs over time.")
+    parser.add_argument("records", type=Path, help="pair records of one step, RUN/pairs/<step>.jsonl")
+    parser.add_argument("picture", type=Path, help="the PNG to write")
+    options = parser.parse_args()
+    draw(options.records, options.picture)
