@@ -42,8 +42,8 @@ for name in "${chosen[@]}"; do
 done
 if ((${#folders[@]} + $# == 0)); then exit 0; fi
 
-# verl's start-up keeps one core busy, so the runs that depend on each other have a process of their own.
-runs=(tests/real/test_pair_run.py tests/real/test_methods.py tests/real/test_resume.py)
+# Starting verl keeps little more than one core busy, so most of the runs have a process of their own.
+runs=(tests/real/test_pair_run.py tests/real/test_methods.py tests/real/test_resume.py tests/real/test_two_ranks.py)
 if (($#)) || [[ " ${chosen[*]} " != *" real "* ]]; then
   echo "== pytest ${folders[*]} $*"
   exec python -m pytest "${folders[@]}" "$@"

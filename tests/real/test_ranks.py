@@ -10,50 +10,49 @@ from safetensors.torch import load_file
 
 from tests.real.runs import ROOT
 
-# One rank: load (if there is something), train both adapters on all rows, save.
+# One of two processes. Both train and save; the first alone loads that and saves; both load that and save.
 RANK = """
-import sys, torch, torch.distributed
+import os, sys, torch, torch.distributed
 from pathlib import Path
-rank, world, tiny, store, load, save = sys.argv[1:]
-torch.distributed.init_process_group("gloo", init_method=f"file://{store}", rank=int(rank), world_size=int(world))
-import os
-os.environ["LOCAL_RANK"], os.environ["RANK"], os.environ["WORLD_SIZE"] = rank, rank, world
 from tests.real.test_engine import batch, make_engine, update
-torch.manual_seed(int(rank))
-engine, loss = make_engine(Path(tiny), "agon.opponent.share=0.5")
-if load != "-":
-    engine.load_checkpoint(load)
-else:
-    for seed, adapter in enumerate("ABA"):
-        update(engine, loss, batch(adapter, rows=4, seed=seed))
-        engine.lr_scheduler_step()
-    engine.take_snapshot()
-engine.save_checkpoint(save)
-torch.distributed.destroy_process_group()
+
+rank, tiny, folder = int(sys.argv[1]), Path(sys.argv[2]), Path(sys.argv[3])
+
+def save(name, world, load=None):
+    os.environ.update(LOCAL_RANK=str(rank), RANK=str(rank), WORLD_SIZE=str(world))
+    store = f"file://{folder / name}.store"
+    torch.distributed.init_process_group("gloo", init_method=store, rank=rank, world_size=world)
+    torch.manual_seed(rank)
+    engine, loss = make_engine(tiny, "agon.opponent.share=0.5")
+    if load:
+        engine.load_checkpoint(str(folder / load))
+    else:
+        for seed, adapter in enumerate("ABA"):
+            update(engine, loss, batch(adapter, rows=4, seed=seed))
+            engine.lr_scheduler_step()
+        engine.take_snapshot()
+    engine.save_checkpoint(str(folder / name))
+    torch.distributed.destroy_process_group()
+
+save("first", world=2)
+if rank == 0:
+    save("second", world=1, load="first")
+save("third", world=2, load="second")  # waits for the other process
 """
-
-
-def run(world: int, tiny: Path, folder: Path, load: str, save: Path) -> None:
-    """Every rank as a process of its own."""
-    store = folder / f"store_{save.name}"
-    ranks = [
-        subprocess.Popen(
-            [sys.executable, "-c", RANK, str(r), str(world), str(tiny), str(store), load, str(save)], cwd=ROOT
-        )
-        for r in range(world)
-    ]
-    assert [rank.wait(timeout=240) for rank in ranks] == [0] * world
 
 
 @pytest.fixture(scope="module")
 def saves(tiny: Path, tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
     """By two ranks that trained, by one that loaded theirs, and by two that loaded that one's."""
     folder = tmp_path_factory.mktemp("ranks")
-    saved = [folder / name for name in ("first", "second", "third")]
-    run(2, tiny, folder, "-", saved[0])
-    run(1, tiny, folder, str(saved[0]), saved[1])
-    run(2, tiny, folder, str(saved[1]), saved[2])
-    return saved
+    command = [sys.executable, "-c", RANK]
+    ranks = [subprocess.Popen([*command, str(rank), str(tiny), str(folder)], cwd=ROOT) for rank in range(2)]
+    try:
+        assert [rank.wait(timeout=240) for rank in ranks] == [0, 0]
+    finally:
+        for rank in ranks:
+            rank.kill()
+    return [folder / name for name in ("first", "second", "third")]
 
 
 @pytest.mark.parametrize("other", [1, 2])
