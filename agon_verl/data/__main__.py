@@ -3,11 +3,13 @@
 import argparse
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from agon_verl.data import programs, sources
-from agon_verl.data.prepare import Request, prepare
+from agon_verl.data.prepare import prepare
 from agon_verl.data.problem import DataError
+from agon_verl.data.sources import Source
 from agon_verl.data.write import write
 from agon_verl.program import program_name
 
@@ -62,7 +64,7 @@ def _command(
     return parser
 
 
-def source_of(options: argparse.Namespace) -> sources.Source:
+def source_of(options: argparse.Namespace) -> Source:
     if options.source == "deepmath":
         return sources.deepmath(options.difficulty)
     if options.source == "codecontests":
@@ -77,8 +79,8 @@ def source_of(options: argparse.Namespace) -> sources.Source:
     return sources.gsm8k() if options.source == "gsm8k" else sources.math500()
 
 
-def request_of(options: argparse.Namespace, source: sources.Source) -> Request:
-    table = options.table or source.hub
+def with_options(source: Source, options: argparse.Namespace) -> Source:
+    table = options.table or source.table
     heldout_table = options.heldout_from
     if heldout_table is None and source.heldout_split is not None and options.heldout != "0":
         heldout_table = table
@@ -87,17 +89,16 @@ def request_of(options: argparse.Namespace, source: sources.Source) -> Request:
                 f"--from {table} is one file: name the file of the test split with --heldout-from, or use --heldout 0"
             )
     against = source.against if options.against is None else options.against
-    return Request(
-        source=source,
+    return replace(
+        source,
         table=table,
         heldout_table=heldout_table,
         train=_count("--train", options.train, source.train),
         heldout=_count("--heldout", options.heldout, None if heldout_table else source.heldout),
-        against=[] if list(against) == ["none"] else list(against),
+        against=[] if list(against) == ["none"] else against,
         seed=options.seed,
-        split=options.split,
+        split=options.split or source.split,
         revision=options.revision,
-        text_column=getattr(options, "problem", None),
     )
 
 
@@ -116,9 +117,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         prompt = options.prompt or source.domain.prompt
         if "{problem}" not in prompt:
             raise DataError(f"--prompt {prompt!r} does not contain the problem: write {{problem}} where it goes")
-        request = request_of(options, source)
+        source = with_options(source, options)
         folder = (options.out or Path("~/data/agon") / options.source).expanduser()
-        print(write(folder, request, prepare(request), prompt, options.overwrite))
+        print(write(folder, source, prepare(source), prompt, options.overwrite))
         print(f"Written to {folder}")
     except DataError as error:
         print(f"agon-verl: {error}", file=sys.stderr)

@@ -12,12 +12,13 @@ import json
 from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 from agon_verl.data.problem import DataError
 
 _FILES = (".parquet", ".jsonl", ".json", ".csv")
 Row = dict[str, Any]
+Select = Callable[[Collection[str]], list[str]]  # of the available columns, those to read
 
 
 @dataclass(frozen=True)
@@ -26,10 +27,7 @@ class InputTable:
 
     name: str
     version: str
-    read: Callable[[], Iterator[Row]]
-
-    def __iter__(self) -> Iterator[Row]:
-        return self.read()
+    rows: Iterable[Row]
 
 
 def open_table(
@@ -45,86 +43,77 @@ def open_table(
     `split` is the one to read, if the table has splits; `None` means `test`, or all if there is no `test`. A single
     file has no splits, so all of it is read.
     """
+
+    def select(available: Collection[str]) -> list[str]:
+        if missing := [name for name in needed if name not in available]:
+            raise DataError(
+                f"{where} has no column {missing[0]} (it has {', '.join(available)}): use another one (--from), "
+                "or map its columns with the source `custom`"
+            )
+        return [name for name in available if name in needed or name in optional]
+
     path, _, config = where.rpartition(":")
     if Path(where).expanduser().exists() or not path:
         path, config = where, ""
     local = Path(path).expanduser()
-    columns = _Columns(where, needed, optional)
     if local.is_file():
-        return InputTable(where, _hash([local]), lambda: _read_file(local, columns))
+        return InputTable(where, _hash([local]), _read_file(local, select))
     if local.is_dir() and ((local / "dataset_dict.json").is_file() or (local / "state.json").is_file()):
-        return _saved(where, local, split, columns)
+        return _saved(where, local, split, select)
     if not local.is_dir() and (path.count("/") > 1 or path.startswith((".", "~")) or local.suffix in _FILES):
         raise DataError(f"{where} does not exist: use the path of a file or folder, or a name of the hub")
-    return _builder(where, str(local) if local.is_dir() else path, config or None, split, columns, revision)
+    return _builder(where, str(local) if local.is_dir() else path, config or None, split, select, revision)
 
 
-@dataclass(frozen=True)
-class _Columns:
-    where: str
-    needed: Collection[str]
-    optional: Collection[str]
+def _read_file(path: Path, select: Select) -> Iterator[Row]:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
 
-    def select(self, available: Collection[str]) -> list[str]:
-        if missing := [name for name in self.needed if name not in available]:
-            raise DataError(
-                f"{self.where} has no column {missing[0]} (it has {', '.join(available)}): use another one (--from), "
-                "or map its columns with the source `custom`"
-            )
-        return [name for name in available if name in self.needed or name in self.optional]
-
-
-def _read_file(path: Path, columns: _Columns) -> Iterator[Row]:
-    kind = path.with_suffix("").suffix if path.suffix == ".gz" else path.suffix
-    if kind == ".parquet":
-        import pyarrow as pa
-        import pyarrow.parquet as pq
-
-        try:
-            with pq.ParquetFile(path) as file:
-                wanted = columns.select(file.schema_arrow.names)
-                for batch in file.iter_batches(256, columns=wanted):
-                    yield from batch.to_pylist()
-        except (OSError, pa.ArrowException) as error:
-            raise DataError(f"{path} cannot be read as parquet: download it again ({error})") from error
-        return
+    kind = Path(path.name.removesuffix(".gz")).suffix
     if kind not in _FILES:
         raise DataError(f"{path} has an unknown file type: use one of {', '.join(_FILES)}")
-    csv.field_size_limit(1 << 30)  # a column of tests is long
-    opened = (
-        gzip.open(path, "rt", encoding="utf-8") if path.suffix == ".gz" else path.open(encoding="utf-8", newline="")
-    )
-    with opened as text:
-        rows: Iterator[Any] = csv.DictReader(text) if kind == ".csv" else _json(path, kind, text)
-        for number, row in enumerate(rows):
-            if not isinstance(row, dict):
-                raise DataError(f"{path} has in row {number} a {type(row).__name__}: each row must be an object")
-            if number == 0:
-                columns.select(list(row))
-            yield row
-
-
-def _json(path: Path, kind: str, text: Any) -> Iterator[Any]:
     try:
-        yield from (json.load(text) if kind == ".json" else (json.loads(line) for line in text if line.strip()))
-    except ValueError as error:
+        if kind == ".parquet":
+            with pq.ParquetFile(path) as file:
+                for batch in file.iter_batches(256, columns=select(file.schema_arrow.names)):
+                    yield from batch.to_pylist()
+            return
+        opener: Any = gzip.open if path.suffix == ".gz" else open
+        with opener(path, "rt", encoding="utf-8", newline="") as text:
+            for number, row in enumerate(_parse(text, kind)):
+                if not isinstance(row, dict):
+                    raise DataError(f"{path} has in row {number} a {type(row).__name__}: each row must be an object")
+                if number == 0:
+                    select(list(row))
+                yield row
+    except DataError:
+        raise
+    except (OSError, ValueError, pa.ArrowException) as error:
         raise DataError(
-            f"{path} is not valid {kind[1:].upper()}: use a JSON list, or one object per line ({error})"
+            f"{path} is not valid {kind[1:].upper()}: download it again; JSON must be a list, JSONL one object "
+            f"per line ({error})"
         ) from error
 
 
-def _saved(where: str, path: Path, split: str | None, columns: _Columns) -> InputTable:
+def _parse(text: TextIO, kind: str) -> Iterable[Any]:
+    if kind == ".csv":
+        csv.field_size_limit(1 << 30)  # a column of tests is long
+        return csv.DictReader(text)
+    return json.load(text) if kind == ".json" else (json.loads(line) for line in text if line.strip())
+
+
+def _saved(where: str, path: Path, split: str | None, select: Select) -> InputTable:
     """A folder written by `save_to_disk` of `datasets`."""
     import datasets
 
     loaded = datasets.load_from_disk(str(path))
     parts = _choose(where, dict(loaded) if isinstance(loaded, dict) else {split or "test": loaded}, split)
-    chosen = [part.select_columns(columns.select(part.column_names)) for part in parts]
-    return InputTable(where, _hash(path.rglob("*.arrow")), lambda: (row for part in chosen for row in part))
+    chosen = [part.select_columns(select(part.column_names)) for part in parts]
+    return InputTable(where, _hash(path.rglob("*.arrow")), (row for part in chosen for row in part))
 
 
 def _builder(
-    where: str, path: str, config: str | None, split: str | None, columns: _Columns, revision: str | None
+    where: str, path: str, config: str | None, split: str | None, select: Select, revision: str | None
 ) -> InputTable:
     import datasets
 
@@ -132,7 +121,7 @@ def _builder(
         builder = datasets.load_dataset_builder(path, config, revision=revision)
         parts = _choose(where, builder.as_streaming_dataset(), split)
         available = list(builder.info.features or parts[0].column_names or next(iter(parts[0]), {}))
-        wanted = columns.select(available)
+        wanted = select(available)
         if hasattr(builder.config, "columns"):  # parquet, whose other columns need not even be fetched
             builder.config.columns, builder.info.features = wanted, None
             parts = _choose(where, builder.as_streaming_dataset(), split)
@@ -148,7 +137,7 @@ def _builder(
     folder = Path(path)
     files = [file for file in folder.rglob("*") if file.name.removesuffix(".gz").endswith(_FILES)]
     version = _hash(files) if folder.is_dir() else builder.base_path.rpartition("@")[2]
-    return InputTable(where, version, lambda: _stream(where, parts))
+    return InputTable(where, version, _stream(where, parts))
 
 
 def _stream(where: str, parts: Iterable[Any]) -> Iterator[Row]:
@@ -171,9 +160,6 @@ def _hash(files: Iterable[Path]) -> str:
     """Of one file, what `sha256sum` prints; of several, the hash of their hashes in the order of their names."""
     digests = []
     for file in sorted(files):
-        digest = hashlib.sha256()
         with file.open("rb") as opened:
-            while part := opened.read(1 << 20):
-                digest.update(part)
-        digests.append(digest.hexdigest())
+            digests.append(hashlib.file_digest(opened, "sha256").hexdigest())
     return digests[0] if len(digests) == 1 else hashlib.sha256("".join(digests).encode()).hexdigest()

@@ -10,14 +10,13 @@ positive integers") and does not count.
 Not detected: paraphrases, translations, short problems that differ in a word or a number, and the same exercise with
 all its numbers changed.
 
-Runs are compared as 64-bit hashes of all texts at once. A run that occurs once cannot be shared; the others are so few
-that they can be counted pair by pair: 100,000 problems take seconds.
+Runs are compared as 64-bit hashes. With a row per text and a column per run that several texts have, the product of the
+matrix and its transpose counts what two texts share: 100,000 problems take seconds.
 """
 
 import re
 import unicodedata
-from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 RUN = 5  # tokens
 SHARE = 0.5
@@ -39,65 +38,35 @@ def tokens(text: str) -> list[str]:
     return _TOKEN.findall(text)
 
 
-def same_as(texts: Sequence[list[str]], fixed: int, bar: Callable[[Any], Any] = iter) -> dict[int, tuple[int, str]]:
+def same_as(texts: Sequence[list[str]], fixed: int) -> dict[int, tuple[int, str]]:
     """For each text that repeats an earlier one: which, and how ("equal" or "alike").
 
     The first `fixed` texts are only compared with, never reported. A repeated text is not compared any further, so that
     of a chain in which each is like the next, every other one stays.
     """
+    import numpy as np
+    from scipy.sparse import csr_array, tril
+
     repeats: dict[int, tuple[int, str]] = {}
     first: dict[tuple[str, ...], int] = {}
     for number, words in enumerate(texts):
         earlier = first.setdefault(tuple(words), number)
         if earlier != number and number >= fixed:
             repeats[number] = (earlier, "equal")
-    chosen = [number for number in range(len(texts)) if number not in repeats]
-    lengths = [len(texts[number]) - RUN + 1 for number in chosen]
-    for place, others, counts in bar(_sharing([texts[number] for number in chosen])):
-        if chosen[place] < fixed:
-            continue
-        for other, count in zip(others, counts, strict=True):
-            shorter = min(lengths[place], lengths[other])
-            if count >= SHARE * shorter and shorter >= FEWEST and chosen[other] not in repeats:
-                repeats[chosen[place]] = (chosen[other], "alike")
-                break
+    compared = [[] if number in repeats else words for number, words in enumerate(texts)]
+    lengths = np.array([max(0, len(words) - RUN + 1) for words in compared], dtype=np.int64)
+    if not lengths.any():
+        return repeats
+    hashes = (hash(run) for words in compared for run in zip(*(words[i:] for i in range(RUN)), strict=False))
+    runs = np.unique(np.fromiter(hashes, dtype=np.int64), return_inverse=True)[1]
+    contains = csr_array((np.ones(len(runs), dtype=np.int32), (np.repeat(np.arange(len(texts)), lengths), runs)))
+    contains.data[:] = 1  # a run twice in a text is one
+    spread = contains.sum(axis=0)
+    contains = contains[:, (spread > 1) & (spread <= PHRASE)]
+    shared = tril(contains @ contains.T, -1)
+    shorter = np.minimum(lengths[shared.row], lengths[shared.col])
+    alike = (shorter >= FEWEST) & (shared.data >= SHARE * shorter) & (shared.row >= fixed)
+    for number, earlier in sorted(zip(shared.row[alike].tolist(), shared.col[alike].tolist(), strict=True)):
+        if number not in repeats and earlier not in repeats:
+            repeats[number] = (earlier, "alike")
     return repeats
-
-
-def _sharing(texts: Sequence[list[str]]) -> Iterator[tuple[int, list[int], list[int]]]:
-    """Each text that shares enough runs with earlier ones, these texts, and the numbers of shared runs."""
-    import numpy as np
-
-    ids: dict[str, int] = {}
-    flat = np.fromiter((ids.setdefault(word, len(ids)) for words in texts for word in words), dtype=np.uint64)
-    if len(flat) < RUN:
-        return
-    owner = np.repeat(np.arange(len(texts)), [len(words) for words in texts])
-    hashes = np.zeros(len(flat) - RUN + 1, dtype=np.uint64)
-    for place in range(RUN):
-        hashes = _scramble(hashes + _scramble(flat[place : len(hashes) + place]))
-    inside = owner[: len(hashes)] == owner[RUN - 1 :]
-    run = np.unique(hashes[inside], return_inverse=True)[1].astype(np.int64)
-    pair = np.unique(run * len(texts) + owner[: len(hashes)][inside])  # a run twice in a text is one
-    run, text = pair // len(texts), pair % len(texts)
-    spread = np.bincount(run)[run]
-    shared = (spread > 1) & (spread <= PHRASE)
-    run, text = np.unique(run[shared], return_inverse=True)[1], text[shared]  # sorted by run, then by text
-    begins = np.searchsorted(run, np.arange(len(run) + 1))
-    by_text = np.argsort(text, kind="stable")
-    for mine in np.split(by_text, np.flatnonzero(np.diff(text[by_text])) + 1):
-        if len(mine):
-            others = np.concatenate([text[begins[each] : place] for each, place in zip(run[mine], mine, strict=True)])
-            earlier, counts = np.unique(others, return_counts=True)
-            enough = counts >= SHARE * FEWEST
-            if enough.any():
-                yield int(text[mine[0]]), earlier[enough].tolist(), counts[enough].tolist()
-
-
-def _scramble(values: Any) -> Any:
-    """A 64-bit mix (multiply, fold), so that sums of scrambled values collide only by chance."""
-    import numpy as np
-
-    values = (values ^ (values >> np.uint64(31))) * np.uint64(0x9E3779B97F4A7C15)
-    values = (values ^ (values >> np.uint64(29))) * np.uint64(0xD6E8FEB86659FD93)
-    return values ^ (values >> np.uint64(32))

@@ -20,22 +20,6 @@ _TEXT_COLUMNS = ("question", "problem", "prompt", "description", "content", "tex
 
 
 @dataclass(frozen=True)
-class Request:
-    """The options of the command; `None` means all there are."""
-
-    source: Source
-    table: str
-    heldout_table: str | None
-    train: int | None
-    heldout: int | None
-    against: Sequence[str]
-    seed: int
-    split: str | None
-    revision: str | None
-    text_column: str | None = None
-
-
-@dataclass(frozen=True)
 class Prepared:
     train: list[Problem]
     heldout: list[Problem]
@@ -44,51 +28,50 @@ class Prepared:
     removed: Removed
 
 
-def prepare(request: Request) -> Prepared:
+def prepare(source: Source) -> Prepared:
     removed = Removed()
     tables: dict[str, InputTable] = {}
-    if request.train == 0 and request.heldout == 0:
+    if source.train == 0 and source.heldout == 0:
         raise DataError("--train 0 and --heldout 0 leave nothing to prepare: set one of them to a number above 0")
-    if request.heldout_table is None and request.heldout is None:
+    if source.heldout_table is None and source.heldout is None:
         raise DataError(
             "--heldout all would leave nothing to train on: use a number, or a set of its own with --heldout-from"
         )
     separate: list[Problem] = []
     compared: list[tuple[str, list[str]]] = []
     pool: list[Problem] = []
-    if request.heldout_table is not None:
-        separate = _problems(request, request.heldout_table, "heldout", tables, removed)
-    if request.train != 0 or request.heldout_table is None:
-        compared = [(name, _texts(request, name, tables)) for name in request.against]
-        pool = _problems(request, request.table, "train", tables, removed)
+    count = source.heldout or 0
+    if source.heldout_table is not None:
+        separate = _problems(source, source.heldout_table, "heldout", tables, removed)
+        if len(separate) < count:
+            raise DataError(f"{source.heldout_table} has {len(separate)} problems: lower --heldout {count} to that")
+        count = 0
+    if source.train != 0 or source.heldout_table is None:
+        compared = [(name, _texts(source, name, tables)) for name in source.against]
+        pool = _problems(source, source.table, "train", tables, removed)
     read = len(pool) + len(separate) + sum(removed.rows.values())
-    if request.heldout_table is None:
-        count = request.heldout or 0
-        pool = _distinct(pool, compared, removed)
-        _enough(len(pool), request, read, removed)
-        heldout, pool = pool[:count], pool[count:]
-    else:
-        if len(separate) < (request.heldout or 0):
-            raise DataError(
-                f"{request.heldout_table} has {len(separate)} problems: lower --heldout {request.heldout} to that"
-            )
-        pool = _distinct(pool, [*compared, ("the held-out set", [problem.text for problem in separate])], removed)
-        _enough(len(pool), request, read, removed)
-        heldout = separate[: request.heldout]
-    return Prepared(pool[: request.train], heldout, tables, read, removed)
+    pool = _distinct(pool, [*compared, ("the held-out set", [problem.text for problem in separate])], removed)
+    wanted = count + (1 if source.train is None else source.train)
+    if len(pool) < wanted:
+        requested = [f"--heldout {count}"] if count else []
+        requested += ["1 or more to train on"] if source.train is None else [f"--train {source.train}"]
+        reasons = ", ".join(f"{count:,} {reason}" for reason, count in removed.rows.most_common())
+        raise DataError(
+            f"{len(pool):,} of {read:,} problems remain, but {wanted:,} are requested ({', '.join(requested)}): lower "
+            f"that, or accept more problems (--difficulty, --where); removed were {reasons or 'none'}"
+        )
+    heldout, pool = (pool[:count], pool[count:]) if source.heldout_table is None else (separate[: source.heldout], pool)
+    return Prepared(pool[: source.train], heldout, tables, read, removed)
 
 
-def _problems(
-    request: Request, where: str, role: str, tables: dict[str, InputTable], removed: Removed
-) -> list[Problem]:
+def _problems(source: Source, where: str, role: str, tables: dict[str, InputTable], removed: Removed) -> list[Problem]:
     """The problems of one table, in the order of their hashes."""
-    source = request.source
-    split = source.heldout_split if role == "heldout" else request.split or source.split
+    split = source.heldout_split if role == "heldout" else source.split
     tables[role] = open_table(
-        where, split=split, needed=source.needed, optional=source.optional, revision=request.revision
+        where, split=split, needed=source.needed, optional=source.optional, revision=source.revision
     )
     problems = []
-    for number, row in enumerate(progress(tables[role], f"reading {where}")):
+    for number, row in enumerate(progress(tables[role].rows, f"reading {where}")):
         try:
             problems.append(source.convert(row, number, removed))
         except Unusable as reason:
@@ -99,7 +82,12 @@ def _problems(
             raise DataError(
                 f"{where} has a row {number} of another layout ({error!r}): correct or remove it"
             ) from error
-    return sorted(problems, key=lambda problem: (_rank(problem, request.seed), problem.ground_truth, problem.row))
+
+    def rank(problem: Problem) -> tuple[bytes, str, int]:
+        digest = hashlib.sha256(f"{source.seed}:{' '.join(tokens(problem.text))}".encode()).digest()
+        return digest, problem.ground_truth, problem.row
+
+    return sorted(problems, key=rank)
 
 
 def _distinct(pool: list[Problem], compared: Iterable[tuple[str, Sequence[str]]], removed: Removed) -> list[Problem]:
@@ -107,7 +95,7 @@ def _distinct(pool: list[Problem], compared: Iterable[tuple[str, Sequence[str]]]
     names = [name for name, texts in compared for _ in texts]
     others = [tokens(text) for _, texts in compared for text in texts]
     mine = [tokens(problem.text) for problem in progress(pool, "normalising")]
-    same = same_as(others + mine, len(others), lambda numbers: progress(numbers, "comparing"))
+    same = same_as(others + mine, len(others))
     answers: dict[tuple[str, ...], set[str]] = {}
     for words, problem in zip(mine, pool, strict=True):
         answers.setdefault(tuple(words), set()).add(problem.ground_truth)
@@ -125,17 +113,17 @@ def _distinct(pool: list[Problem], compared: Iterable[tuple[str, Sequence[str]]]
     return kept
 
 
-def _texts(request: Request, where: str, tables: dict[str, InputTable]) -> list[str]:
+def _texts(source: Source, where: str, tables: dict[str, InputTable]) -> list[str]:
     """The texts of an evaluation set's problems."""
     try:
-        table = open_table(where, split=None, needed=(), optional=(*_TEXT_COLUMNS, request.text_column or ""))
-        rows = list(progress(table, f"reading {where}"))
+        table = open_table(where, split=None, needed=(), optional=(source.text_column, *_TEXT_COLUMNS))
+        rows = list(progress(table.rows, f"reading {where}"))
     except DataError as error:
         raise DataError(
             f"the training problems must be compared with {where}, but {error}; or use another set with --against, or "
             "none with --against none"
         ) from error
-    column = next((name for name in (request.text_column, *_TEXT_COLUMNS) if rows and name in rows[0]), None)
+    column = next((name for name in (source.text_column, *_TEXT_COLUMNS) if rows and name in rows[0]), None)
     if column is None:
         raise DataError(f"--against {where} has none of the columns {', '.join(_TEXT_COLUMNS)}: rename one")
     tables[f"compared with {where}"] = table
@@ -145,22 +133,6 @@ def _texts(request: Request, where: str, tables: dict[str, InputTable]) -> list[
 def _text(value: Any) -> str:
     """A text, or the last of the chat messages in a verl file."""
     return str(value[-1]["content"]) if isinstance(value, list) and value else str(value or "")
-
-
-def _enough(left: int, request: Request, read: int, removed: Removed) -> None:
-    heldout = request.heldout or 0 if request.heldout_table is None else 0
-    wanted = heldout + (1 if request.train is None else request.train)
-    if left < wanted:
-        requested = [f"--heldout {heldout}"] if heldout else []
-        requested += ["1 or more to train on"] if request.train is None else [f"--train {request.train}"]
-        raise DataError(
-            f"{left:,} of {read:,} problems remain, but {wanted:,} are requested ({', '.join(requested)}): lower that, "
-            f"or accept more problems (--difficulty, --where); removed were {removed.in_words()}"
-        )
-
-
-def _rank(problem: Problem, seed: int) -> bytes:
-    return hashlib.sha256(f"{seed}:{' '.join(tokens(problem.text))}".encode()).digest()
 
 
 def progress(items: Iterable[Any], doing: str) -> Any:

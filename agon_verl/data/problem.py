@@ -31,6 +31,3 @@ class Removed:
 
     rows: Counter[str] = field(default_factory=Counter)
     tests: Counter[str] = field(default_factory=Counter)  # of programming problems that were kept
-
-    def in_words(self) -> str:
-        return ", ".join(f"{count:,} {reason}" for reason, count in self.rows.most_common()) or "none"

@@ -23,7 +23,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from agon_verl.data.problem import DataError, Problem, Removed, Unusable
-from agon_verl.data.sources import Source, columns, condition, require, value
+from agon_verl.data.sources import Source, custom
 from agon_verl.game.domains.code import CODE
 
 DIFFICULTIES = (
@@ -76,8 +76,7 @@ def codecontests(difficulty: str, max_tests: int, time_factor: float) -> Source:
 
     return Source(
         name="codecontests",
-        hub="deepmind/code_contests",
-        data_source="codecontests",
+        table="deepmind/code_contests",
         convert=convert,
         needed=("name", "description", "difficulty", *KINDS),
         optional=("time_limit", "memory_limit_bytes", "input_file", "output_file"),
@@ -86,18 +85,14 @@ def codecontests(difficulty: str, max_tests: int, time_factor: float) -> Source:
     )
 
 
-def custom_code(hub: str, name: str, problem: str, tests: str, where: Iterable[str], max_tests: int) -> Source:
+def custom_code(table: str, name: str, problem: str, tests: str, where: Iterable[str], max_tests: int) -> Source:
     """`tests` is one column with the tests, or two with inputs and outputs."""
-    conditions = [condition(text) for text in where]
-    inputs, _, outputs = tests.partition(",")
 
-    def convert(row: Mapping[str, Any], number: int, removed: Removed) -> Problem:
-        require(row, conditions)
-        both = {"input": value(row, inputs), "output": value(row, outputs)} if outputs else value(row, inputs)
-        return _program(value(row, problem), [[], pairs(both, tests)], {}, max_tests, number, removed)
+    def make(text: Any, inputs: Any, *outputs: Any, number: int, removed: Removed) -> Problem:
+        both = {"input": inputs, "output": outputs[0]} if outputs else inputs
+        return _program(text, [[], pairs(both, tests)], {}, max_tests, number, removed)
 
-    needed = columns(problem, inputs, *([outputs] if outputs else []), *(column for column, _, _ in conditions))
-    return Source("custom", hub, name, convert, needed, heldout=300, domain=CODE)
+    return custom(table, (problem, *tests.split(",", 1)), where, make, data_source=name, domain=CODE)
 
 
 def pairs(tests: Any, column: str) -> list[tuple[str, str]]:

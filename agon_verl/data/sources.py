@@ -12,7 +12,7 @@ alone or with an explanation after a comma. A guess is right half of the time on
 import json
 import operator
 import re
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -39,20 +39,28 @@ _COMPARE: dict[str, Callable[[Any, Any], bool]] = {
 
 @dataclass(frozen=True)
 class Source:
-    """`heldout_split` is the dataset's own evaluation set; without one a part of the data is held out."""
+    """What to prepare: a source's own settings, some of which the command's options replace.
+
+    `heldout_split` is the dataset's own evaluation set; without one, and without a `heldout_table`, a part of the data
+    is held out. A number of problems that is `None` means all there are.
+    """
 
     name: str
-    hub: str
-    data_source: str
+    table: str
     convert: Callable[[Mapping[str, Any], int, Removed], Problem]
     needed: Collection[str]
     optional: Collection[str] = ()
+    data_source: str = ""  # the name, if empty
     split: str = "train"
+    heldout_table: str | None = None
     heldout_split: str | None = None
-    train: int | None = None  # problems; None takes all that are left
+    train: int | None = None
     heldout: int | None = None
     against: Collection[str] = ()
     domain: Domain = MATH
+    text_column: str = ""  # of a table that the user describes
+    revision: str | None = None
+    seed: int = 0
 
 
 def deepmath(difficulty: str) -> Source:
@@ -71,8 +79,7 @@ def deepmath(difficulty: str) -> Source:
 
     return Source(
         name="deepmath",
-        hub="zwhe99/DeepMath-103K",
-        data_source="deepmath",
+        table="zwhe99/DeepMath-103K",
         convert=convert,
         needed=("question", "final_answer", "difficulty"),
         optional=("topic",),
@@ -91,8 +98,7 @@ def gsm8k() -> Source:
 
     return Source(
         name="gsm8k",
-        hub=GSM8K,
-        data_source="gsm8k",
+        table=GSM8K,
         convert=convert,
         needed=("question", "answer"),
         heldout_split="test",
@@ -108,8 +114,7 @@ def math500() -> Source:
 
     return Source(
         name="math500",
-        hub=MATH500,
-        data_source="math500",
+        table=MATH500,
         convert=convert,
         needed=("problem", "answer"),
         optional=("subject", "level"),
@@ -118,15 +123,41 @@ def math500() -> Source:
     )
 
 
-def custom_math(hub: str, name: str, problem: str, answer: str, where: Iterable[str]) -> Source:
-    conditions = [condition(text) for text in where]
+def custom(
+    table: str, columns: Sequence[str], where: Iterable[str], make: Callable[..., Problem], **settings: Any
+) -> Source:
+    """Any table. `make` builds a problem from the values of `columns`, of which the first is the text.
+
+    `where` has conditions on a row. Numbers are compared as numbers, everything else as text.
+    """
+    conditions = []
+    for text in where:
+        if (match := _CONDITION.fullmatch(text)) is None:
+            raise DataError(f"--where {text!r} is not a condition: write it as difficulty>=5 or source==AMC")
+        column, sign, wanted = match.groups()
+        conditions.append((column, sign, wanted.strip("'\"")))
 
     def convert(row: Mapping[str, Any], number: int, removed: Removed) -> Problem:
-        require(row, conditions)
-        return _math(value(row, problem), value(row, answer), number)
+        for column, sign, wanted in conditions:
+            actual = _value(row, column)
+            try:
+                good = actual is not None and _COMPARE[sign](float(actual), float(wanted))
+            except (TypeError, ValueError):
+                good = _COMPARE[sign](str(actual), wanted)
+            if not good:
+                raise Unusable(f"not {column}{sign}{wanted}")
+        return make(*(_value(row, column) for column in columns), number=number, removed=removed)
 
-    needed = columns(problem, answer, *(column for column, _, _ in conditions))
-    return Source("custom", hub, name, convert, needed, heldout=300, against=(GSM8K, MATH500))
+    names = (*columns, *(column for column, _, _ in conditions))
+    needed = list(dict.fromkeys(name.partition(".")[0] for name in names))  # for `a.b`, the column is `a`
+    return Source("custom", table, convert, needed, heldout=300, text_column=columns[0], **settings)
+
+
+def custom_math(table: str, name: str, problem: str, answer: str, where: Iterable[str]) -> Source:
+    def make(text: Any, reference: Any, number: int, removed: Removed) -> Problem:
+        return _math(text, reference, number)
+
+    return custom(table, (problem, answer), where, make, data_source=name, against=(GSM8K, MATH500))
 
 
 def is_binary(answer: str) -> bool:
@@ -134,7 +165,7 @@ def is_binary(answer: str) -> bool:
     return any(_BINARY.fullmatch(form) for form in (text, _MARKUP.sub("", text)))
 
 
-def value(row: Mapping[str, Any], column: str) -> Any:
+def _value(row: Mapping[str, Any], column: str) -> Any:
     """A column of a row; `a.b` is a field of a struct or of JSON text."""
     result: Any = row
     for part in [column] if column in row else column.split("."):
@@ -147,30 +178,6 @@ def value(row: Mapping[str, Any], column: str) -> Any:
             raise DataError(f"a row has no {column}: name a column that every row has")
         result = result[part]
     return result
-
-
-def columns(*names: str) -> list[str]:
-    """The columns to read for these names: for `a.b`, that is `a`."""
-    return list(dict.fromkeys(name.partition(".")[0] for name in names))
-
-
-def condition(text: str) -> tuple[str, str, str]:
-    if (match := _CONDITION.fullmatch(text)) is None:
-        raise DataError(f"--where {text!r} is not a condition: write it as difficulty>=5 or source==AMC")
-    column, sign, wanted = match.groups()
-    return column, sign, wanted.strip("'\"")
-
-
-def require(row: Mapping[str, Any], conditions: Iterable[tuple[str, str, str]]) -> None:
-    """Numbers are compared as numbers, everything else as text."""
-    for column, sign, wanted in conditions:
-        actual = value(row, column)
-        try:
-            good = actual is not None and _COMPARE[sign](float(actual), float(wanted))
-        except (TypeError, ValueError):
-            good = _COMPARE[sign](str(actual), wanted)
-        if not good:
-            raise Unusable(f"not {column}{sign}{wanted}")
 
 
 def _math(text: Any, answer: Any, number: int, **extra: Any) -> Problem:

@@ -1,30 +1,31 @@
 """Writing verl's parquet files and the report, all of them or none.
 
-Every file is written under a temporary name and renamed when all are complete. A file with other rows is only replaced
-on request, because a run may depend on it.
+Every file is written into a temporary folder and moved when all are complete. A file with other rows is only replaced
+on source, because a run may depend on it.
 """
 
 import hashlib
 import json
-import os
 import statistics
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
-from agon_verl.data.prepare import Prepared, Request
+from agon_verl.data.prepare import Prepared
 from agon_verl.data.problem import DataError, Problem
+from agon_verl.data.sources import Source
 
 Row = dict[str, Any]
 _SAMPLES, _SHOWN = 3, 400  # rows, and characters of each text
 
 
-def rows(problems: Sequence[Problem], request: Request, split: str, prompt: str) -> list[Row]:
+def rows(problems: Sequence[Problem], source: Source, split: str, prompt: str) -> list[Row]:
     return [
         {
-            "data_source": request.source.data_source,
+            "data_source": source.data_source or source.name,
             "prompt": [{"role": "user", "content": prompt.replace("{problem}", problem.text)}],
-            "ability": request.source.domain.name,
+            "ability": source.domain.name,
             "reward_model": {"style": "rule", "ground_truth": problem.ground_truth},
             "extra_info": {"index": index, "split": split, "row": problem.row, **problem.extra},
         }
@@ -40,35 +41,30 @@ def fingerprint(table: Sequence[Mapping[str, Any]]) -> str:
     return digest.hexdigest()
 
 
-def write(folder: Path, request: Request, prepared: Prepared, prompt: str, overwrite: bool) -> str:
+def write(folder: Path, source: Source, prepared: Prepared, prompt: str, overwrite: bool) -> str:
     """The report, in Markdown."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
     parts = {"train": prepared.train, "heldout": prepared.heldout}
-    tables = {split: rows(problems, request, split, prompt) for split, problems in parts.items() if problems}
-    summary = report(request, prepared, tables)
+    tables = {split: rows(problems, source, split, prompt) for split, problems in parts.items() if problems}
+    summary = report(source, prepared, tables)
     text = in_markdown(summary)
     for split in parts:
         path = folder / f"{split}.parquet"
         if path.exists() and not overwrite and (split not in tables or not _has_rows(path, tables[split])):
             raise DataError(f"{path} exists with other rows: use another --out, or replace it with --overwrite")
     folder.mkdir(parents=True, exist_ok=True)
-    ready: list[tuple[Path, Path]] = []
-    try:
-        for name in (*(f"{split}.parquet" for split in tables), "report.json", "report.md"):
-            ready.append((folder / f".{name}.{os.getpid()}", folder / name))
-            if name.endswith(".parquet"):
-                pq.write_table(pa.Table.from_pylist(tables[name.removesuffix(".parquet")]), ready[-1][0])
-            else:
-                ready[-1][0].write_text(json.dumps(summary, indent=2, ensure_ascii=False) if "json" in name else text)
+    with TemporaryDirectory(dir=folder, prefix=".") as temporary:
+        scratch = Path(temporary)
+        for split, table in tables.items():
+            pq.write_table(pa.Table.from_pylist(table), scratch / f"{split}.parquet")
+        (scratch / "report.json").write_text(json.dumps(summary, indent=2, ensure_ascii=False))
+        (scratch / "report.md").write_text(text)
         for split in parts.keys() - tables.keys():
             (folder / f"{split}.parquet").unlink(missing_ok=True)
-        for written, path in ready:
-            written.replace(path)
-    finally:
-        for written, _ in ready:
-            written.unlink(missing_ok=True)
+        for written in scratch.iterdir():
+            written.replace(folder / written.name)
     return text
 
 
@@ -81,10 +77,10 @@ def _has_rows(path: Path, table: Sequence[Row]) -> bool:
         return False
 
 
-def report(request: Request, prepared: Prepared, tables: Mapping[str, Sequence[Row]]) -> dict[str, Any]:
+def report(source: Source, prepared: Prepared, tables: Mapping[str, Sequence[Row]]) -> dict[str, Any]:
     return {
-        "source": request.source.name,
-        "seed": request.seed,
+        "source": source.name,
+        "seed": source.seed,
         "inputs": {role: {"name": table.name, "version": table.version} for role, table in prepared.tables.items()},
         "rows_read": prepared.rows,
         "removed": dict(prepared.removed.rows),
