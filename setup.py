@@ -65,6 +65,7 @@ setup(
         "mpmath",
         "packaging",
         "peft",
+        "pydantic>=2",
         "scipy",
         "wrapt",
     ],

@@ -6,6 +6,7 @@ import hashlib
 import json
 import sys
 from collections.abc import Sequence
+from contextlib import closing
 from dataclasses import asdict, replace
 from typing import Any
 
@@ -106,7 +107,28 @@ def evaluate(options: argparse.Namespace) -> str:
         units = plan(jobs, options.samples, players.names)
         if missing(units, store):
             asyncio.run(_play(players, judge, store, units, options))
-        results = measure(store, players, settings, modes, development, held_out, options)
+        generations = store.all()
+
+        def measured(problems: Sequence[EvaluationProblem], modes: Sequence[str]) -> SetResults:
+            return set_results(store, [p.id for p in problems], modes, options.samples, players.names)
+
+        chosen_on = measured(development, DIRECTIONS) if development else None
+        sources = dict.fromkeys(p.source for p in held_out)
+        results = Results(
+            target=options.target,
+            samples=options.samples,
+            settings=settings,
+            versions=versions(),
+            direction=direction_of(players, chosen_on),
+            sets={source: measured([p for p in held_out if p.source == source], modes) for source in sources},
+            development=chosen_on,
+            ledger=Generated(
+                generations=len(generations),
+                generated=sum(g.tokens for g in generations),
+                prefilled=sum(g.prompt_tokens for g in generations),
+            ),
+            left_out=sum(bool(g.error) for g in generations),
+        )
     text = report(results)
     results.write(options.out / RESULTS)
     write_atomically(options.out / "results.md", text)
@@ -116,48 +138,18 @@ def evaluate(options: argparse.Namespace) -> str:
 async def _play(
     players: Players, judge: Judge, store: Store, units: Sequence[Unit], options: argparse.Namespace
 ) -> None:
-    engine = Engine(players, **key_values(options.engine))
-    try:
+    with closing(Engine(players, **key_values(options.engine))) as engine:
         play = Play(engine, judge, store, players.sampling, options.seed, options.max_failed)
         await play.run(units, options.concurrency)
-    finally:
-        engine.close()
 
 
-def measure(
-    store: Store,
-    players: Players,
-    settings: dict[str, Any],
-    modes: Sequence[str],
-    development: Sequence[EvaluationProblem],
-    held_out: Sequence[EvaluationProblem],
-    options: argparse.Namespace,
-) -> Results:
-    def measured(problems: Sequence[EvaluationProblem], modes: Sequence[str]) -> SetResults:
-        return set_results(store, [p.id for p in problems], modes, options.samples, players.names)
-
-    chosen_on = measured(development, DIRECTIONS) if development else None
-    if chosen_on:
-        shares = ", ".join(f"{d} {percent(chosen_on.modes[d].pass_at_1)} %" for d in DIRECTIONS)
-        why = f"on {len(development)} problems for development: {shares}"
-        direction = Direction(chosen_on.post_hoc, why)
-    else:
-        direction = Direction(players.direction, "by the run's own validation" if players.direction else "no data")
-    sources = dict.fromkeys(p.source for p in held_out)
-    generations = store.all()
-    return Results(
-        target=options.target,
-        samples=options.samples,
-        settings=settings,
-        versions=versions(),
-        direction=direction,
-        sets={source: measured([p for p in held_out if p.source == source], modes) for source in sources},
-        development=chosen_on,
-        ledger=Generated(
-            len(generations), sum(g.tokens for g in generations), sum(g.prompt_tokens for g in generations)
-        ),
-        left_out=sum(bool(g.error) for g in generations),
-    )
+def direction_of(players: Players, development: SetResults | None) -> Direction:
+    """The direction that was better on the problems for development; without them, the one that the run chose."""
+    if development:
+        shares = ", ".join(f"{d} {percent(development.modes[d].pass_at_1)} %" for d in DIRECTIONS)
+        why = f"on {development.problems} problems for development: {shares}"
+        return Direction(chosen=development.post_hoc, why=why)
+    return Direction(chosen=players.direction, why="by the run's own validation" if players.direction else "no data")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

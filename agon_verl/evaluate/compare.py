@@ -1,13 +1,14 @@
 """Several evaluations side by side: two on the same problems, or the seeds of one method."""
 
 from collections.abc import Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from agon_verl.evaluate.markdown import percent, span, table
-from agon_verl.evaluate.results import Results, ResultsError, to_json
-from agon_verl.evaluate.statistics import pass_at_1
-from agon_verl.evaluate.summary import EITHER, Summary, paired, sources, summarise, ways
+from agon_verl.evaluate.results import Results, ResultsError
+from agon_verl.evaluate.statistics import paired, pass_at_1
+from agon_verl.evaluate.summary import EITHER, sources, summaries
 
 
 def compare(first: str, second: str, modes: Sequence[str] | None = None) -> tuple[str, dict[str, Any]]:
@@ -16,17 +17,16 @@ def compare(first: str, second: str, modes: Sequence[str] | None = None) -> tupl
     numbers: dict[str, Any] = {}
     rows = []
     for source in [source for source in one.sets if source in two.sets]:
-        a, b = _summaries(one, source), _summaries(two, source)
+        a, b = ({w: s.outcomes for w, s in summaries([r], source).items() if w != EITHER} for r in (one, two))
         for x, y in [(modes[0], modes[-1])] if modes else [(way, way) for way in a if way in b]:
             if x not in a or y not in b:
                 raise ResultsError(f"{x if x not in a else y} is not among the modes of both: {', '.join(a)}")
-            sides = [a[x].outcomes, b[y].outcomes]
-            test = paired(*sides)
+            test = paired(a[x], b[y])
             if test is None:
                 raise ResultsError(f"{first} and {second} have no problem of {source} in common")
-            numbers.setdefault(source, {})[f"{x} - {y}"] = to_json(test)
-            shared = sides[0].keys() & sides[1].keys()
-            shares = [percent(pass_at_1({p: side[p] for p in side if p in shared})) for side in sides]
+            numbers.setdefault(source, {})[f"{x} - {y}"] = test.to_json()
+            shared = a[x].keys() & b[y].keys()
+            shares = [percent(pass_at_1({p: side[p] for p in side if p in shared})) for side in (a[x], b[y])]
             name = x if x == y else f"{x} − {y}"
             row = [f"{source}: {name}", *shares, f"{100 * test.difference:+.1f}", span(test.interval)]
             rows.append([*row, f"{test.p:.3g}", str(test.problems), test.test])
@@ -42,20 +42,13 @@ def average(paths: Sequence[str]) -> tuple[str, dict[str, Any]]:
     numbers: dict[str, Any] = {}
     rows = []
     for source in sources(runs):
-        for way in [way for way in ways(runs[0], source) if way != EITHER]:
-            summary = summarise(runs, source, way)
-            if summary is None or len(summary.shares) < len(runs):
+        for way, summary in summaries(runs, source).items():
+            if way == EITHER or len(summary.shares) < len(runs):
                 continue
             over = summary.spread
-            values = {"mean": over.mean, "deviation": over.deviation, "low": over.low, "high": over.high}
-            numbers.setdefault(source, {})[way] = {"pass@1": summary.shares, **values}
-            row = [f"{source}: {way}", str(over.runs), percent(over.mean), percent(over.deviation)]
+            numbers.setdefault(source, {})[way] = {"pass@1": summary.shares, **asdict(over)}
+            row = [f"{source}: {way}", str(len(runs)), percent(over.mean), percent(over.deviation)]
             rows.append([*row, f"{percent(over.low)} to {percent(over.high)}"])
     if not rows:
         raise ResultsError("these results share no data source and mode")
     return table(["", "runs", "mean pass@1 %", "standard deviation", "range"], rows), numbers
-
-
-def _summaries(results: Results, source: str) -> dict[str, Summary]:
-    every = {way: summarise([results], source, way) for way in ways(results, source) if way != EITHER}
-    return {way: summary for way, summary in every.items() if summary}

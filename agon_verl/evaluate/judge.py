@@ -8,25 +8,15 @@ import importlib
 import importlib.util
 import inspect
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from agon_verl.evaluate.problems import EvaluationProblem
+from agon_verl.evaluate.store import Generation
 from agon_verl.game.domains import DOMAINS
 from agon_verl.game.transcript import OPENED
 from agon_verl.inference.players import InferenceError, Players
-
-
-@dataclass(frozen=True, slots=True)
-class Verdict:
-    """`acc` is `None` where the judge failed, and `error` says why."""
-
-    acc: float | None
-    format: float | None = None
-    pred: str = ""
-    verdict: str = ""
-    error: str = ""
 
 
 class Judge:
@@ -43,33 +33,37 @@ class Judge:
         self._timeout = players.timeout
         self.settings = {"function": f"{place}:{name}", "kwargs": self._kwargs}
 
-    async def verdict(self, problem: EvaluationProblem, text: str, opened: bool) -> Verdict:
+    async def judged(self, problem: EvaluationProblem, generation: Generation) -> Generation:
+        """The generation with its verdict; without one, if the verifier fails or takes too long."""
         arguments = {
             "data_source": problem.source,
-            "solution_str": text,
+            "solution_str": generation.text,
             "ground_truth": problem.ground_truth,
-            "extra_info": {**problem.extra_info, OPENED: opened},
+            "extra_info": {**problem.extra_info, OPENED: generation.opened},
             **self._kwargs,
         }
         try:
-            score = await asyncio.wait_for(self._call(arguments), self._timeout)
+            score = await asyncio.wait_for(_call(self._score, arguments), self._timeout)
         except asyncio.TimeoutError:
-            return Verdict(None, error=f"no verdict within {self._timeout:g} seconds")
+            return replace(generation, error=f"no verdict within {self._timeout:g} seconds")
         except Exception as error:  # an exception of the verifier does not make the answer wrong
-            return Verdict(None, error=f"{type(error).__name__}: {error}"[:300])
+            return replace(generation, error=f"{type(error).__name__}: {error}"[:300])
         if not isinstance(score, Mapping) or "acc" not in score:
             raise InferenceError(f"{self.settings['function']} must return a dict with acc, the correctness in [0, 1]")
-        return Verdict(
+        return replace(
+            generation,
             acc=float(score["acc"]),
             format=float(score["format"]) if "format" in score else None,
             pred=str(score.get("pred") or ""),
             verdict=str(score.get("verdict") or ""),
+            error="",
         )
 
-    async def _call(self, arguments: Mapping[str, Any]) -> Any:
-        if inspect.iscoroutinefunction(self._score):
-            return await self._score(**arguments)
-        return await asyncio.to_thread(self._score, **arguments)
+
+async def _call(function: Callable[..., Any], arguments: Mapping[str, Any]) -> Any:
+    if inspect.iscoroutinefunction(function):
+        return await function(**arguments)
+    return await asyncio.to_thread(function, **arguments)
 
 
 def _load(place: str, name: str) -> Callable[..., Any]:

@@ -2,8 +2,7 @@
 
 from collections.abc import Sequence
 
-from agon_verl.evaluate.results import Direction, Exchange, Results, SetResults
-from agon_verl.evaluate.statistics import Interval
+from agon_verl.evaluate.results import Direction, Interval, Results, SetResults
 
 
 def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
@@ -36,17 +35,20 @@ def report(results: Results) -> str:
     return "\n\n".join(parts) + "\n"
 
 
-def _about(results: Results) -> str:
+def sampling_of(results: Results) -> str:
     sampling = results.settings["sampling"]
-    decoding = (
-        f"temperature {sampling['temperature']:g}, top-p {sampling['top_p']:g}" if sampling["temperature"] else "greedy"
-    )
+    random = f"temperature {sampling['temperature']:g}, top-p {sampling['top_p']:g}"
+    decoding = random if sampling["temperature"] else "greedy"
+    return f"{decoding}, at most {sampling['max_tokens']:,} tokens per stage"
+
+
+def _about(results: Results) -> str:
     ledger, failed = results.ledger, results.left_out
     return (
-        f"Samples per problem: {results.samples}, {decoding}, at most {sampling['max_tokens']:,} tokens per stage, "
-        f"seed {results.settings['seed']}. In total {ledger.generated:,} tokens were generated and "
-        f"{ledger.prefilled:,} prefilled. " + (f"**Left out because the judge failed: {failed}.**" if failed else "")
-    ).strip()
+        f"Samples per problem: {results.samples}, {sampling_of(results)}, seed {results.settings['seed']}. In total "
+        f"{ledger.generated:,} tokens were generated and {ledger.prefilled:,} prefilled."
+        + (f" **Left out because the judge failed: {failed}.**" if failed else "")
+    )
 
 
 def _modes(measured: SetResults, samples: int) -> str:
@@ -57,22 +59,16 @@ def _modes(measured: SetResults, samples: int) -> str:
     rows = []
     for name, mode in measured.modes.items():
         row = [name, percent(mode.pass_at_1), span(mode.interval)]
-        if several:
-            many = mode.samples
-            row += [percent(many.pass_at_k.get(samples)), percent(many.majority)] if many else ["–", "–"]
-        cost = mode.ledger.per_pass
+        row += [percent(mode.pass_at_k.get(samples)), percent(mode.majority)] if several else []
+        cost, exchange = mode.ledger.per_pass, mode.exchange
         row += [number(mode.length), number(cost.generated), number(cost.prefilled)]
-        row += [percent(mode.truncated), percent(mode.format), *_exchange(mode.exchange)]
+        row += [percent(mode.truncated), percent(mode.format)]
+        row += [f"{exchange.converted} of {exchange.wrong_drafts}" if exchange else "–"]
+        row += [f"{exchange.damaged} of {exchange.right_drafts}" if exchange else "–"]
         rows.append(row)
     methods = dict.fromkeys(mode.interval.method for mode in measured.modes.values() if mode.interval)
     notes = "Lengths are mean tokens; generated and prefilled are those of all stages of one pass over one problem."
     return f"{table(head, rows)}\n\n{notes} Intervals: {'; '.join(methods)}."
-
-
-def _exchange(exchange: Exchange | None) -> list[str]:
-    if exchange is None:
-        return ["–", "–"]
-    return [f"{exchange.converted} of {exchange.wrong_drafts}", f"{exchange.damaged} of {exchange.right_drafts}"]
 
 
 def _direction(measured: SetResults, direction: Direction) -> str:
@@ -80,10 +76,8 @@ def _direction(measured: SetResults, direction: Direction) -> str:
         mode = measured.modes[name]
         return f"{name}, {percent(mode.pass_at_1)} % {span(mode.interval)}"
 
-    chosen = direction.chosen
-    before = (
-        f"{cell(chosen)} ({direction.why})" if chosen and chosen in measured.modes else "none was chosen beforehand"
-    )
+    chosen = direction.chosen if direction.chosen in measured.modes else None
+    before = f"{cell(chosen)} ({direction.why})" if chosen else "none was chosen beforehand"
     after = f" Better one here, seen afterwards: {cell(measured.post_hoc)}." if measured.post_hoc else ""
     return f"Direction chosen beforehand: {before}.{after}"
 

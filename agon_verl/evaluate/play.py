@@ -9,7 +9,7 @@ import asyncio
 import hashlib
 import sys
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, replace
+from dataclasses import replace
 from typing import Any
 
 from agon_verl.evaluate.judge import Judge
@@ -111,8 +111,7 @@ class Play:
         if stored is not None and not stored.error:
             return stored
         made = stored or await self._generated(key, problem)
-        verdict = await self._judge.verdict(problem, made.text, made.opened)
-        made = replace(made, **asdict(verdict))
+        made = await self._judge.judged(problem, made)
         self._store.add(made)
         self._bar.update(not made.error)
         self._failed += bool(made.error)
@@ -146,7 +145,6 @@ def seed_of(seed: int, key: Key) -> int:
 
 
 def _generation(key: Key, stage: int, player: str, completion: Completion) -> Generation:
-    """Without a verdict yet."""
     mode, problem, sample = key
     return Generation(
         mode=mode,
@@ -159,9 +157,4 @@ def _generation(key: Key, stage: int, player: str, completion: Completion) -> Ge
         finish=completion.finish,
         opened=completion.opened,
         text=completion.text,
-        acc=None,
-        format=None,
-        pred="",
-        verdict="",
-        error="not judged",
     )

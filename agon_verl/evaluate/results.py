@@ -1,65 +1,66 @@
 """`results.json`, everything that one evaluation measured, as typed records.
 
 Keys in the file are the field names, with two exceptions: `pass_at_1` is written as `pass@1` and `pass_at_k` as
-`pass@k`. `samples` of a mode is written in place, not as an object of its own. A key is left out where a mode has no
-drafts (`draft`, `exchange`) or one sample per problem (`first_sample`, `pass@k`, `majority`).
+`pass@k`. A field that is not set is not written: `draft` and `exchange` of a mode without drafts, and `first_sample`,
+`pass@k` and `majority` with one sample per problem.
 """
 
 import json
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields, is_dataclass
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from pydantic import BaseModel, ConfigDict, ValidationError
+
 from agon_verl.errors import AgonError
-from agon_verl.evaluate.statistics import Interval
 from agon_verl.files import write_atomically
 
 RESULTS = "results.json"
-Outcomes = Mapping[str, Sequence[int]]  # by problem, 1 or 0 for each sample that was judged
-
-_KEYS = {"pass_at_1": "pass@1", "pass_at_k": "pass@k"}
-_OMITTED_IF_NONE = ("draft", "exchange", "samples")
+Outcomes = dict[str, list[int]]  # by problem, 1 or 0 for each sample that was judged
 
 
 class ResultsError(AgonError, ValueError):
     """A file is not the `results.json` of an evaluation; the message says why."""
 
 
-@dataclass(frozen=True)
-class Tokens:
-    generated: float
-    prefilled: float
+def _key(field: str) -> str:
+    return field.replace("pass_at_", "pass@")
 
 
-@dataclass(frozen=True)
-class Ledger:
+class Record(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid", alias_generator=_key, populate_by_name=True)
+
+    def to_json(self) -> dict[str, Any]:
+        return self.model_dump(by_alias=True, exclude_unset=True)
+
+
+class Interval(Record):
+    low: float
+    high: float
+    method: str
+
+
+class Tokens(Record):
+    generated: int | float
+    prefilled: int | float
+
+
+class Ledger(Record):
     """The tokens of each stage over all answers, and of all stages for one pass over one problem."""
 
-    draft: Tokens | None
+    draft: Tokens | None = None
     final: Tokens
     per_pass: Tokens
 
 
-@dataclass(frozen=True)
-class FirstSample:
+class FirstSample(Record):
     """The first sample of each problem, which has an exact interval."""
 
     pass_at_1: float | None
     interval: Interval | None
 
 
-@dataclass(frozen=True)
-class SampleResults:
-    """What several samples per problem add."""
-
-    first_sample: FirstSample
-    pass_at_k: Mapping[int, float | None]
-    majority: float | None
-
-
-@dataclass(frozen=True)
-class Exchange:
+class Exchange(Record):
     """What the second stage made of right and of wrong drafts, and how long it is after either."""
 
     right_drafts: int
@@ -72,8 +73,7 @@ class Exchange:
     length_given_wrong_draft: float | None
 
 
-@dataclass(frozen=True)
-class ModeResults:
+class ModeResults(Record):
     """One mode on one data set. `left_out` counts answers that the judge failed on; they are only in the ledger."""
 
     problems: int
@@ -85,16 +85,21 @@ class ModeResults:
     truncated: float | None
     format: float | None
     ledger: Ledger
-    samples: SampleResults | None
-    exchange: Exchange | None
+    first_sample: FirstSample | None = None
+    pass_at_k: dict[int, float | None] = {}
+    majority: float | None = None
+    exchange: Exchange | None = None
 
 
-@dataclass(frozen=True)
-class ModeTest:
-    """The paired test of one mode against another."""
+class Paired(Record):
+    """How much better the first is than the second on the same problems, in pass@1.
 
-    first: str
-    second: str
+    `first` and `second` are modes, if both are of one evaluation. There is no interval where every problem has the same
+    difference: a bootstrap interval would have no width.
+    """
+
+    first: str = ""
+    second: str = ""
     problems: int
     difference: float
     interval: Interval | None
@@ -102,27 +107,24 @@ class ModeTest:
     test: str
 
 
-@dataclass(frozen=True)
-class SetResults:
+class SetResults(Record):
     """One data set. `post_hoc` is the direction that was better on these very problems."""
 
     problems: int
-    modes: Mapping[str, ModeResults]
-    tests: Sequence[ModeTest]
+    modes: dict[str, ModeResults]
+    tests: list[Paired]
     post_hoc: str | None
-    outcomes: Mapping[str, Outcomes]
+    outcomes: dict[str, Outcomes]
 
 
-@dataclass(frozen=True)
-class Direction:
+class Direction(Record):
     """The direction of the cascade that was chosen without these problems, and the reason."""
 
     chosen: str | None
     why: str
 
 
-@dataclass(frozen=True)
-class Generated:
+class Generated(Record):
     """All generations of an evaluation, each counted once."""
 
     generations: int
@@ -130,14 +132,13 @@ class Generated:
     prefilled: int
 
 
-@dataclass(frozen=True)
-class Results:
+class Results(Record):
     target: str
     samples: int
     settings: Mapping[str, Any]  # as in settings.json
     versions: Mapping[str, Any]
     direction: Direction
-    sets: Mapping[str, SetResults]
+    sets: dict[str, SetResults]
     development: SetResults | None
     ledger: Generated
     left_out: int
@@ -147,71 +148,13 @@ class Results:
         """`path` is the file, or the folder of the evaluation."""
         path = path / RESULTS if path.is_dir() else path
         try:
-            return cls.from_json(json.loads(path.read_text()))
-        except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-            reason = f"it has no {error}" if isinstance(error, KeyError) else str(error)
-            raise ResultsError(f"{path} is not a results.json of an evaluation: {reason}") from None
-
-    @classmethod
-    def from_json(cls, data: Mapping[str, Any]) -> "Results":
-        return cls(
-            **{
-                **data,
-                "direction": Direction(**data["direction"]),
-                "sets": {source: _set_results(each) for source, each in data["sets"].items()},
-                "development": _set_results(data["development"]) if data["development"] else None,
-                "ledger": Generated(**data["ledger"]),
-            }
-        )
+            return cls.model_validate_json(path.read_bytes())
+        except OSError as error:
+            reason = str(error)
+        except ValidationError as error:
+            first = error.errors()[0]
+            reason = ": ".join([*map(str, first["loc"]), first["msg"]])
+        raise ResultsError(f"{path} is not a results.json of an evaluation: {reason}")
 
     def write(self, path: Path) -> None:
-        write_atomically(path, json.dumps(to_json(self), indent=1) + "\n")
-
-
-def to_json(value: Any) -> Any:
-    """Records as objects with the keys of the file; other values as they are."""
-    if isinstance(value, Mapping):
-        return {str(key): to_json(each) for key, each in value.items()}
-    if isinstance(value, list | tuple):
-        return [to_json(each) for each in value]
-    if not is_dataclass(value):
-        return value
-    data: dict[str, Any] = {}
-    for name in [field.name for field in fields(value)]:
-        each = to_json(getattr(value, name))
-        if isinstance(getattr(value, name), SampleResults):
-            data |= each
-        elif each is not None or name not in _OMITTED_IF_NONE:
-            data[_KEYS.get(name, name)] = each
-    return data
-
-
-def _set_results(data: Mapping[str, Any]) -> SetResults:
-    modes = {mode: _mode_results(dict(each)) for mode, each in data["modes"].items()}
-    tests = [ModeTest(**{**test, "interval": _interval(test["interval"])}) for test in data["tests"]]
-    return SetResults(**{**data, "modes": modes, "tests": tests})
-
-
-def _mode_results(data: dict[str, Any]) -> ModeResults:
-    samples = None
-    if "pass@k" in data:
-        first, pass_at_k = data.pop("first_sample"), data.pop("pass@k")
-        samples = SampleResults(
-            FirstSample(first["pass@1"], _interval(first["interval"])),
-            {int(k): share for k, share in pass_at_k.items()},
-            data.pop("majority"),
-        )
-    exchange = data.pop("exchange", None)
-    ledger = {stage: Tokens(**tokens) for stage, tokens in data.pop("ledger").items()}
-    return ModeResults(
-        pass_at_1=data.pop("pass@1"),
-        interval=_interval(data.pop("interval")),
-        ledger=Ledger(ledger.get("draft"), ledger["final"], ledger["per_pass"]),
-        samples=samples,
-        exchange=Exchange(**exchange) if exchange else None,
-        **data,
-    )
-
-
-def _interval(data: Mapping[str, Any] | None) -> Interval | None:
-    return Interval(**data) if data else None
+        write_atomically(path, json.dumps(self.to_json(), indent=1) + "\n")

@@ -7,10 +7,12 @@ imported where it is used, because that takes about a second and most commands d
 import math
 import random
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+
+from agon_verl.evaluate.results import Interval, Outcomes, Paired
 
 LEVEL = 0.95
 DRAWS = 10_000
@@ -18,18 +20,11 @@ _BATCH = 500  # draws at a time, to bound memory
 _EXACT = 12  # up to so many differences, all sign flips are enumerated
 
 
-@dataclass(frozen=True, slots=True)
-class Interval:
-    low: float
-    high: float
-    method: str
-
-
 def mean(values: Sequence[float]) -> float | None:
     return sum(values) / len(values) if values else None
 
 
-def pass_at_1(outcomes: Mapping[str, Sequence[int]]) -> float:
+def pass_at_1(outcomes: Outcomes) -> float:
     """The mean over problems of the share of right samples."""
     return sum(sum(row) / len(row) for row in outcomes.values()) / len(outcomes)
 
@@ -57,22 +52,22 @@ def exact_interval(right: int, n: int) -> Interval:
         raise ValueError(f"{right} of {n} is not a proportion")
     from scipy.stats import binomtest
 
-    interval = binomtest(right, n).proportion_ci(LEVEL, "exact")
-    return Interval(float(interval.low), float(interval.high), f"Clopper-Pearson over {n} problems")
+    low, high = binomtest(right, n).proportion_ci(LEVEL, "exact")
+    return Interval(low=low, high=high, method=f"Clopper-Pearson over {n} problems")
 
 
 def bootstrap(means: Sequence[float]) -> Interval:
     """Percentiles of the mean over resampled problems, each with all of its samples."""
     method = f"bootstrap over {len(means)} problems"
     if len(set(means)) == 1:
-        return Interval(means[0], means[0], method)
+        return Interval(low=means[0], high=means[0], method=method)
     from scipy import stats
 
     resampled = stats.bootstrap(
         (means,), np.mean, n_resamples=DRAWS, batch=_BATCH, confidence_level=LEVEL, method="percentile", rng=0
     )
     low, high = resampled.confidence_interval
-    return Interval(float(low), float(high), method)
+    return Interval(low=low, high=high, method=method)
 
 
 def interval(outcomes: Sequence[Sequence[int]]) -> Interval:
@@ -97,7 +92,7 @@ def mcnemar(gained: int, lost: int) -> float:
     return float(binomtest(gained, gained + lost).pvalue) if gained + lost else 1.0
 
 
-def sign_flips(differences: Sequence[float], seed: int = 0) -> float:
+def sign_flips(differences: Sequence[float]) -> float:
     """The two-sided p of a mean difference, by permutation: under no difference, each sign is random.
 
     All sign flips are enumerated for few differences. Otherwise 10,000 are drawn, and the data count as one more.
@@ -109,7 +104,7 @@ def sign_flips(differences: Sequence[float], seed: int = 0) -> float:
     if len(values) <= _EXACT:
         signs = 1 - 2 * ((np.arange(2 ** len(values))[:, None] >> np.arange(len(values))) & 1)
         return float((abs(signs @ values) >= observed).mean())
-    rng = np.random.default_rng(seed)
+    rng = np.random.default_rng(0)
     as_large = sum(
         int((abs(rng.choice([-1.0, 1.0], size=(_BATCH, len(values))) @ values) >= observed).sum())
         for _ in range(DRAWS // _BATCH)
@@ -117,37 +112,25 @@ def sign_flips(differences: Sequence[float], seed: int = 0) -> float:
     return (1 + as_large) / (1 + DRAWS)
 
 
-@dataclass(frozen=True, slots=True)
-class Paired:
-    """How much better the first is than the second on the same problems, in pass@1.
-
-    No interval where every problem has the same difference: a bootstrap interval would have no width.
-    """
-
-    problems: int
-    difference: float
-    interval: Interval | None
-    p: float
-    test: str
-
-
-def paired(first: Sequence[Sequence[int]], second: Sequence[Sequence[int]]) -> Paired:
-    """Both have one row per problem, for the same problems in the same order."""
-    rows = list(zip(first, second, strict=True))
+def paired(first: Outcomes, second: Outcomes) -> Paired | None:
+    """The test on the problems that both have; `None` without any."""
+    rows = [(first[problem], second[problem]) for problem in first if problem in second]
+    if not rows:
+        return None
     differences = [sum(a) / len(a) - sum(b) / len(b) for a, b in rows]
     if all(len(a) == len(b) == 1 for a, b in rows):
         p, test = mcnemar(differences.count(1.0), differences.count(-1.0)), "exact McNemar"
     else:
         p, test = sign_flips(differences), "sign-flip permutation over problems"
     around = bootstrap(differences) if len(set(differences)) > 1 else None
-    return Paired(len(rows), sum(differences) / len(rows), around, p, test)
+    difference = sum(differences) / len(rows)
+    return Paired(problems=len(rows), difference=difference, interval=around, p=p, test=test)
 
 
 @dataclass(frozen=True, slots=True)
 class Spread:
     """One number over several runs; `deviation` is the sample standard deviation, `None` for one run."""
 
-    runs: int
     mean: float
     deviation: float | None
     low: float
@@ -157,7 +140,7 @@ class Spread:
 def spread(values: Sequence[float]) -> Spread:
     n, mean = len(values), sum(values) / len(values)
     deviation = math.sqrt(sum((v - mean) ** 2 for v in values) / (n - 1)) if n > 1 else None
-    return Spread(n, mean, deviation, min(values), max(values))
+    return Spread(mean, deviation, min(values), max(values))
 
 
 def split(ids: Sequence[str], share: float, seed: int = 0) -> set[str]:

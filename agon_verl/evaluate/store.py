@@ -12,6 +12,7 @@ import fcntl
 import json
 import os
 from collections.abc import Mapping
+from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -26,7 +27,8 @@ Key = tuple[str, str, int]
 class Generation:
     """`mode`, `problem` and `sample` are its key. The mode of a first stage is the player's name.
 
-    `acc` is `None` where the judge failed, and `error` says why. `shown` is the part of the draft in the prompt.
+    `acc` is `None` before the verdict and where the judge failed; `error` says why. `shown` is the part of the draft in
+    the prompt.
     """
 
     mode: str
@@ -39,11 +41,11 @@ class Generation:
     finish: str
     opened: bool
     text: str
-    acc: float | None
-    format: float | None
-    pred: str
-    verdict: str
-    error: str
+    acc: float | None = None
+    format: float | None = None
+    pred: str = ""
+    verdict: str = ""
+    error: str = "not judged"
     shown: str | None = None
     leaked: bool | None = None
     cut: bool | None = None
@@ -53,7 +55,7 @@ class Generation:
         return self.mode, self.problem, self.sample
 
 
-class Store:
+class Store(AbstractContextManager["Store"]):
     """The folder is locked while this is open: two commands at once would generate everything twice."""
 
     def __init__(self, folder: Path, settings: Mapping[str, Any]) -> None:
@@ -109,9 +111,6 @@ class Store:
 
     def close(self) -> None:
         self._file.close()
-
-    def __enter__(self) -> "Store":
-        return self
 
     def __exit__(self, *_: object) -> None:
         self.close()

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from agon_verl.evaluate import statistics
-from agon_verl.evaluate.results import Outcomes, Results
+from agon_verl.evaluate.results import Outcomes, Results, SetResults
 
 CASCADE, POST_HOC = "cascade", "cascade, post hoc"
 EITHER = "A or B alone, mean"
@@ -44,23 +44,21 @@ def sources(runs: Sequence[Results]) -> list[str]:
     return list(dict.fromkeys(source for run in runs for source in run.sets))
 
 
-def ways(results: Results, source: str) -> dict[str, tuple[str, ...]]:
-    """Every way that has outcomes on `source`, with the modes whose mean it is."""
-    if source not in results.sets:
-        return {}
-    measured = results.sets[source]
-    modes = {mode: (mode,) for mode, outcomes in measured.outcomes.items() if outcomes}
-    chosen = {CASCADE: results.direction.chosen, POST_HOC: measured.post_hoc}
-    cascades = {way: modes[mode] for way, mode in chosen.items() if mode in modes}
-    return {**modes, **cascades, **({EITHER: ("A", "B")} if {"A", "B"} <= modes.keys() else {})}
+def summaries(runs: Sequence[Results], source: str) -> dict[str, Summary]:
+    """Every way of answering for which one of the runs has outcomes on `source`."""
+    by_way: dict[str, list[tuple[SetResults, tuple[str, ...]]]] = {}
+    for measured, chosen in [(run.sets[source], run.direction.chosen) for run in runs if source in run.sets]:
+        ways: dict[str, tuple[str, ...]] = {mode: (mode,) for mode, outcomes in measured.outcomes.items() if outcomes}
+        cascades = {CASCADE: chosen, POST_HOC: measured.post_hoc}
+        ways |= {way: (mode,) for way, mode in cascades.items() if mode in ways}
+        ways |= {EITHER: ("A", "B")} if {"A", "B"} <= ways.keys() else {}
+        for way, modes in ways.items():
+            by_way.setdefault(way, []).append((measured, modes))
+    return {way: _summarise(way, having) for way, having in by_way.items()}
 
 
-def summarise(runs: Sequence[Results], source: str, way: str) -> Summary | None:
-    """`None` where no run has outcomes for this way."""
-    having = [(run.sets[source], modes) for run in runs if (modes := ways(run, source).get(way))]
-    if not having:
-        return None
-    outcomes: dict[str, list[int]] = {}
+def _summarise(way: str, having: Sequence[tuple[SetResults, tuple[str, ...]]]) -> Summary:
+    outcomes: Outcomes = {}
     for measured, modes in having:
         for problem, row in [item for mode in modes for item in measured.outcomes[mode].items()]:
             outcomes.setdefault(problem, []).extend(row)
@@ -75,11 +73,3 @@ def summarise(runs: Sequence[Results], source: str, way: str) -> Summary | None:
         statistics.mean([mode.ledger.per_pass.generated for mode in played]),
         statistics.mean([mode.ledger.per_pass.prefilled for mode in played]),
     )
-
-
-def paired(first: Outcomes, second: Outcomes) -> statistics.Paired | None:
-    """The test on the problems that both have; `None` without any."""
-    shared = [problem for problem in first if problem in second]
-    if not shared:
-        return None
-    return statistics.paired([first[p] for p in shared], [second[p] for p in shared])

@@ -7,23 +7,14 @@ cost alone: a first stage that modes share is in each of them. Prefix caching is
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import combinations
+from typing import Any
 
 from agon_verl.evaluate import statistics
 from agon_verl.evaluate.play import MOA, answers
-from agon_verl.evaluate.results import (
-    Exchange,
-    FirstSample,
-    Ledger,
-    ModeResults,
-    ModeTest,
-    Outcomes,
-    SampleResults,
-    SetResults,
-    Tokens,
-)
-from agon_verl.evaluate.statistics import mean, pass_at_1
+from agon_verl.evaluate.results import Exchange, FirstSample, Ledger, ModeResults, Outcomes, Paired, SetResults, Tokens
+from agon_verl.evaluate.statistics import mean, paired, pass_at_1
 from agon_verl.evaluate.store import Generation, Key, Store
-from agon_verl.evaluate.summary import paired
 from agon_verl.pair.direction import DIRECTIONS
 
 
@@ -48,11 +39,11 @@ def set_results(
     collected = {mode: collect(store, mode, problems, samples, names) for mode in modes}
     outcomes = {mode: outcomes_of(answered) for mode, answered in collected.items()}
     return SetResults(
-        len(problems),
-        {mode: mode_results(mode, answered, samples) for mode, answered in collected.items()},
-        tests(outcomes),
-        better_direction(outcomes),
-        outcomes,
+        problems=len(problems),
+        modes={mode: mode_results(mode, answered, samples) for mode, answered in collected.items()},
+        tests=tests(outcomes),
+        post_hoc=better_direction(outcomes),
+        outcomes=outcomes,
     )
 
 
@@ -77,8 +68,11 @@ def outcomes_of(answered: Sequence[Answer]) -> Outcomes:
 def mode_results(mode: str, answered: Sequence[Answer], samples: int) -> ModeResults:
     outcomes = outcomes_of(answered)
     judged = [answer for answer in answered if answer.right is not None]
-    # Both agents of a mixture read the same drafts, so their answers are not independent samples.
-    several = samples > 1 and mode != MOA
+    more: dict[str, Any] = {}
+    if samples > 1 and mode != MOA:  # both agents of a mixture read the same drafts: their answers are not independent
+        more |= sample_results(judged, outcomes, samples)
+    if any(answer.draft for answer in answered):
+        more["exchange"] = exchange(judged)
     return ModeResults(
         problems=len(outcomes),
         answers=len(judged),
@@ -89,22 +83,24 @@ def mode_results(mode: str, answered: Sequence[Answer], samples: int) -> ModeRes
         truncated=mean([a.final.finish == "length" for a in judged]),
         format=mean([a.final.format for a in judged if a.final.format is not None]),
         ledger=ledger(answered, passes=len(answered) // (2 if mode == MOA else 1)),
-        samples=sample_results(judged, outcomes, samples) if several else None,
-        exchange=exchange(judged) if any(answer.draft for answer in answered) else None,
+        **more,
     )
 
 
-def sample_results(judged: Sequence[Answer], outcomes: Outcomes, samples: int) -> SampleResults:
+def sample_results(judged: Sequence[Answer], outcomes: Outcomes, samples: int) -> dict[str, Any]:
+    """What several samples per problem add to the results of a mode."""
     first = [bool(a.right) for a in judged if a.final.sample == 0]
     ks = [k for k in (2**i for i in range(1, samples.bit_length())) if k < samples] + [samples]
     votes: dict[str, list[tuple[str, bool]]] = {}
     for answer in judged:
         votes.setdefault(answer.final.problem, []).append((answer.final.pred.strip(), bool(answer.right)))
-    return SampleResults(
-        FirstSample(mean(first), statistics.exact_interval(sum(first), len(first)) if first else None),
-        {k: mean([statistics.pass_at(k, sum(r), len(r)) for r in outcomes.values() if len(r) >= k]) for k in ks},
-        mean([statistics.majority(row) for row in votes.values()]),
-    )
+    interval = statistics.exact_interval(sum(first), len(first)) if first else None
+    rows = outcomes.values()
+    return {
+        "first_sample": FirstSample(pass_at_1=mean(first), interval=interval),
+        "pass_at_k": {k: mean([statistics.pass_at(k, sum(r), len(r)) for r in rows if len(r) >= k]) for k in ks},
+        "majority": mean([statistics.majority(row) for row in votes.values()]),
+    }
 
 
 def exchange(judged: Sequence[Answer]) -> Exchange:
@@ -124,21 +120,20 @@ def exchange(judged: Sequence[Answer]) -> Exchange:
 
 
 def ledger(answered: Sequence[Answer], passes: int) -> Ledger:
-    def tokens(generations: Sequence[Generation], per: int | None = None) -> Tokens:
-        generated, prefilled = sum(g.tokens for g in generations), sum(g.prompt_tokens for g in generations)
-        return Tokens(generated / per, prefilled / per) if per else Tokens(generated, prefilled)
+    def tokens(generations: Sequence[Generation]) -> Tokens:
+        return Tokens(generated=sum(g.tokens for g in generations), prefilled=sum(g.prompt_tokens for g in generations))
 
     drafts, finals = [a.draft for a in answered if a.draft], [a.final for a in answered]
-    return Ledger(tokens(drafts) if drafts else None, tokens(finals), tokens([*drafts, *finals], per=passes))
+    total = tokens([*drafts, *finals])
+    per_pass = Tokens(generated=total.generated / passes, prefilled=total.prefilled / passes)
+    return Ledger(**({"draft": tokens(drafts)} if drafts else {}), final=tokens(finals), per_pass=per_pass)
 
 
-def tests(outcomes: Mapping[str, Outcomes]) -> list[ModeTest]:
+def tests(outcomes: Mapping[str, Outcomes]) -> list[Paired]:
     """Each mode against each after it, on the problems that both have a verdict on."""
-    names = list(outcomes)
-    pairs = [(a, b) for i, a in enumerate(names) for b in names[i + 1 :]]
     return [
-        ModeTest(a, b, test.problems, test.difference, test.interval, test.p, test.test)
-        for a, b in pairs
+        test.model_copy(update={"first": a, "second": b})
+        for a, b in combinations(outcomes, 2)
         if (test := paired(outcomes[a], outcomes[b]))
     ]
 

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 
 from agon_verl.evaluate.markdown import number, percent, table
 from agon_verl.evaluate.results import Results
-from agon_verl.evaluate.summary import CASCADE, EITHER, POST_HOC, summarise
+from agon_verl.evaluate.summary import CASCADE, EITHER, POST_HOC, summaries
 
 ROWS = {
     "grpo": (("GRPO, 2N rollouts", "A"), ("GRPO, two-pass self-cascade", "A_to_A")),
@@ -35,8 +35,9 @@ def main_table(by_method: Mapping[str, Sequence[Results]], failed: Mapping[str, 
     """`by_method` has the results of each seed; `failed` counts the cells that have none."""
     lines = []
     for method, runs in by_method.items():
+        by_way = summaries(runs, source)
         for name, way in rows(method):
-            summary = summarise(runs, source, way)
+            summary = by_way.get(way)
             count = len(summary.shares) if summary else 0
             line = [name, f"{count}" + (f" ({failed[method]} failed)" if failed.get(method) else "")]
             if summary:

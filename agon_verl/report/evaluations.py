@@ -8,9 +8,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 
-from agon_verl.evaluate.markdown import number, percent
-from agon_verl.evaluate.results import Results
-from agon_verl.evaluate.summary import CASCADE, EITHER, POST_HOC, Summary, paired, sources, summarise, ways
+from agon_verl.evaluate.markdown import number, percent, sampling_of
+from agon_verl.evaluate.statistics import paired
+from agon_verl.evaluate.summary import CASCADE, EITHER, POST_HOC, Summary, sources, summaries
 from agon_verl.matrix import rows as matrix
 from agon_verl.report import figures
 from agon_verl.report.picture import BLUE, GREEN, GREY, ORANGE, Style, method_styles
@@ -90,10 +90,9 @@ def evaluated(methods: Sequence[Method]) -> Entries:
     entries: dict[str, list[Entry]] = {}
     for source in sources([results for m in methods for results in m.evaluations]):
         for m in methods:
-            names = dict.fromkeys([CASCADE, POST_HOC, EITHER])
-            names |= dict.fromkeys(way for results in m.evaluations for way in ways(results, source))
-            summaries = [summarise(m.evaluations, source, way) for way in names]
-            entries.setdefault(source, []).extend(Entry(m.name, summary) for summary in summaries if summary)
+            every = summaries(m.evaluations, source).values()
+            in_order = sorted(every, key=lambda summary: summary.way not in (CASCADE, POST_HOC, EITHER))
+            entries.setdefault(source, []).extend(Entry(m.name, summary) for summary in in_order)
     return {source: each for source, each in entries.items() if each}
 
 
@@ -121,17 +120,9 @@ def facts(methods: Sequence[Method]) -> list[str]:
         span = " to ".join(map(str, dict.fromkeys((steps[0], steps[-1]))))
         text += f"; {span} training step{'s' if steps[-1] != 1 else ''}"
     failed = [run.name for run in runs if run.state in ("failed", "missing")]
-    settings = dict.fromkeys(_settings(results) for m in methods for results in m.evaluations)
+    settings = dict.fromkeys((r.samples, sampling_of(r)) for m in methods for r in m.evaluations)
     lines = [f"{text}.", *([f"Failed or missing: {', '.join(failed)}."] if failed else [])]
-    return lines + [f"Evaluated with {each}." for each in settings]
-
-
-def _settings(results: Results) -> str:
-    sampling, samples = results.settings["sampling"], results.samples
-    temperature = sampling["temperature"]
-    decoding = f"temperature {temperature:g}, top-p {sampling['top_p']:g}" if temperature else "greedy decoding"
-    count = f"{samples} sample{'s' if samples > 1 else ''} per problem"
-    return f"{count}, {decoding}, at most {sampling['max_tokens']:,} tokens per stage"
+    return lines + [f"Evaluated with {n} sample{'s' if n > 1 else ''} per problem, {text}." for n, text in settings]
 
 
 def results(methods: Sequence[Method], evaluations: Entries) -> Section:
@@ -153,10 +144,10 @@ def results(methods: Sequence[Method], evaluations: Entries) -> Section:
             tables.append(SectionTable(_HEAD, all_rows, f"{source}: every way of answering", folded=True))
     if any(run.seed is not None for run in runs):
         tables.append(_runs_table(methods))
-    summaries = [entry.summary for entries in evaluations.values() for entry in entries]
-    if summaries:
-        notes.append(_SEEDS if max(len(summary.shares) for summary in summaries) > 1 else _ONE_SEED)
-        notes += [_POST_HOC_NOTE] if any(summary.way == POST_HOC for summary in summaries) else []
+    every = [entry.summary for entries in evaluations.values() for entry in entries]
+    if every:
+        notes.append(_SEEDS if max(len(summary.shares) for summary in every) > 1 else _ONE_SEED)
+        notes += [_POST_HOC_NOTE] if any(summary.way == POST_HOC for summary in every) else []
         notes += [_TESTS] if any(table.head == _DIFFERENCES_HEAD for table in tables) else []
     if len(methods) == 1:
         directions = [(run.name, run.results.direction) for run in runs if run.results]
@@ -168,15 +159,15 @@ def results(methods: Sequence[Method], evaluations: Entries) -> Section:
 
 
 def _row(entry: Entry, expected: int) -> list[str]:
-    summary, spread = entry.summary, entry.summary.spread
+    summary, spread, runs = entry.summary, entry.summary.spread, len(entry.summary.shares)
     return [
         entry.name,
         entry.label,
         percent(spread.mean),
         f"{percent(summary.interval.low)} – {percent(summary.interval.high)}",
-        str(spread.runs) if spread.runs == expected else f"✗ {spread.runs} of {expected}",
+        str(runs) if runs == expected else f"✗ {runs} of {expected}",
         percent(spread.deviation),
-        f"{percent(spread.low)} – {percent(spread.high)}" if spread.runs > 1 else "–",
+        f"{percent(spread.low)} – {percent(spread.high)}" if runs > 1 else "–",
         number(summary.length),
         number(summary.generated),
         number(summary.prefilled),

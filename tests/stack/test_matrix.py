@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from agon_verl.evaluate.results import Direction, Generated, Ledger, ModeResults, Results, SetResults, Tokens
+from agon_verl.evaluate.results import Results
 from agon_verl.matrix.__main__ import matrix, split_arguments
 from agon_verl.matrix.cells import MatrixError
 from agon_verl.matrix.parity import parity, steps
@@ -20,18 +20,29 @@ N = 8
 
 def results(modes: Mapping[str, Sequence[int]]) -> Results:
     """Of an evaluation in which every mode takes the same tokens."""
-    ledger = Ledger(draft=None, final=Tokens(40, 20), per_pass=Tokens(20.0, 5.0))
+    final, per_pass = {"generated": 40, "prefilled": 20}, {"generated": 20.0, "prefilled": 5.0}
+    counts = {"problems": 4, "answers": 4, "left_out": 0, "interval": None, "length": 10.0, "truncated": 0.0}
+    counts |= {"format": 1.0, "ledger": {"final": final, "per_pass": per_pass}}
     shares = {mode: sum(rights) / len(rights) for mode, rights in modes.items()}
     both = {"A_to_B", "B_to_A"} <= modes.keys()
-    toy = SetResults(
-        problems=4,
-        modes={m: ModeResults(4, 4, 0, share, None, 10.0, 0.0, 1.0, ledger, None, None) for m, share in shares.items()},
-        tests=[],
-        post_hoc=max(("A_to_B", "B_to_A"), key=lambda m: shares[m]) if both else None,
-        outcomes={m: {f"p{i}": [right] for i, right in enumerate(rights)} for m, rights in modes.items()},
+    toy = {
+        "problems": 4,
+        "modes": {mode: {**counts, "pass@1": share} for mode, share in shares.items()},
+        "tests": [],
+        "post_hoc": max(("A_to_B", "B_to_A"), key=lambda m: shares[m]) if both else None,
+        "outcomes": {m: {f"p{i}": [right] for i, right in enumerate(rights)} for m, rights in modes.items()},
+    }
+    return Results(
+        target="run",
+        samples=1,
+        settings={},
+        versions={},
+        direction={"chosen": "B_to_A" if both else None, "why": ""},
+        sets={"toy": toy},
+        development=None,
+        ledger={"generations": 4, "generated": 40, "prefilled": 20},
+        left_out=0,
     )
-    direction = Direction("B_to_A" if both else None, "")
-    return Results("run", 1, {}, {}, direction, {"toy": toy}, None, Generated(4, 40, 20), 0)
 
 
 RIGHT = {

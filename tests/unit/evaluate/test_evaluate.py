@@ -3,7 +3,6 @@
 import asyncio
 import json
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -177,7 +176,7 @@ def test_bad_rows_are_named(tmp_path: Path, bad: dict[str, Any], message: str) -
 
 
 def verdict(judge: Judge, text: str, opened: bool = False) -> Any:
-    return asyncio.run(judge.verdict(problem("p"), text, opened))
+    return asyncio.run(judge.judged(problem("p"), made("A", "p", acc=None, text=text, opened=opened)))
 
 
 def test_the_domain_names_the_judge_and_the_run_names_another(tmp_path: Path) -> None:
@@ -225,6 +224,10 @@ def store(tmp_path: Path) -> Any:
         yield store
 
 
+def tokens(generated: float, prefilled: float) -> Tokens:
+    return Tokens(generated=generated, prefilled=prefilled)
+
+
 def test_a_cascade_by_hand(store: Store) -> None:
     toy = set_results(store, ["p", "q", "r"], ["A_to_B", "B_to_A", "A"], 1, NAMES)
     mode = toy.modes["A_to_B"]
@@ -236,8 +239,8 @@ def test_a_cascade_by_hand(store: Store) -> None:
     assert (exchange.converted, exchange.wrong_drafts, exchange.conversion) == (1, 1, 1.0)
     assert (exchange.damaged, exchange.right_drafts, exchange.damage) == (1, 1, 1.0)  # partial credit is wrong
     # Of all three problems: the tokens that the judge failed on were generated too.
-    assert mode.ledger == Ledger(draft=Tokens(300, 30), final=Tokens(150, 90), per_pass=Tokens(150, 40))
-    assert toy.modes["A"].ledger.per_pass == Tokens(100, 10)
+    assert mode.ledger == Ledger(draft=tokens(300, 30), final=tokens(150, 90), per_pass=tokens(150, 40))
+    assert toy.modes["A"].ledger.per_pass == tokens(100, 10)
     assert toy.modes["A"].exchange is None and toy.post_hoc == "B_to_A"
     test = next(test for test in toy.tests if (test.first, test.second) == ("A_to_B", "B_to_A"))
     assert (test.problems, test.difference, test.p) == (2, -0.5, 1.0)
@@ -254,15 +257,17 @@ def sampled(folder: Path, modes: Sequence[str], samples: int) -> SetResults:
 
 def test_samples_by_hand(tmp_path: Path) -> None:
     base = sampled(tmp_path, ["base"], 4).modes["base"]
-    assert base.pass_at_1 == 0.5 and base.samples is not None
-    assert base.samples.pass_at_k == {2: pytest.approx(5 / 6), 4: 1.0} and base.samples.majority == 1.0
-    assert base.samples.first_sample.pass_at_1 == 1.0
+    assert base.pass_at_1 == 0.5 and base.first_sample is not None
+    assert base.pass_at_k == {2: pytest.approx(5 / 6), 4: 1.0} and base.majority == 1.0
+    assert base.first_sample.pass_at_1 == 1.0
 
 
 def test_the_mixture_by_hand(tmp_path: Path) -> None:
     mixture = sampled(tmp_path, ["base", "moa"], 2).modes["moa"]
-    assert mixture.pass_at_1 == 1.0 and mixture.samples is None and mixture.answers == 4
-    assert mixture.ledger.per_pass == Tokens(2 * (100 + 20), 2 * (10 + 200))
+    assert (
+        mixture.pass_at_1 == 1.0 and mixture.first_sample is None and mixture.pass_at_k == {} and mixture.answers == 4
+    )
+    assert mixture.ledger.per_pass == tokens(2 * (100 + 20), 2 * (10 + 200))
     assert mixture.exchange is not None and mixture.exchange.converted == 2
 
 
@@ -272,10 +277,10 @@ def results(toy: SetResults, chosen: str | None = None, samples: int = 1) -> Res
         samples=samples,
         settings={"sampling": {"temperature": 0.6, "top_p": 0.95, "max_tokens": 64}, "seed": 0},
         versions={},
-        direction=Direction(chosen, "on 9 problems for development"),
+        direction=Direction(chosen=chosen, why="on 9 problems for development"),
         sets={"toy": toy},
         development=None,
-        ledger=Generated(1, 1000, 2000),
+        ledger=Generated(generations=1, generated=1000, prefilled=2000),
         left_out=1,
     )
 
@@ -314,7 +319,7 @@ def test_the_keys_of_the_file(store: Store, tmp_path: Path) -> None:
 
 def test_results_are_read_as_they_were_written(store: Store, tmp_path: Path) -> None:
     both = [directions(store, "A_to_B"), results(sampled(tmp_path / "store", ["base", "moa"], 2), samples=2)]
-    for written in [*both, replace(both[0], development=both[0].sets["toy"])]:
+    for written in [*both, both[0].model_copy(update={"development": both[0].sets["toy"]})]:
         written.write(tmp_path / "results.json")
         assert Results.read(tmp_path) == Results.read(tmp_path / "results.json") == written
 

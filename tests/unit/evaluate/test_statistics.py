@@ -157,21 +157,34 @@ def test_sign_flips_of_whole_differences_are_mcnemars(monkeypatch: pytest.Monkey
     assert sign_flips([1.0] * 9 + [-1.0] * 2) == pytest.approx(mcnemar(9, 2), abs=0.015)
 
 
+def rows(*outcomes: list[int]) -> dict[str, list[int]]:
+    return {f"p{i}": row for i, row in enumerate(outcomes)}
+
+
 def test_a_pair_of_methods() -> None:
-    single = paired([[True], [True], [False], [True]], [[True], [False], [False], [False]])
+    single = paired(rows([1], [1], [0], [1]), rows([1], [0], [0], [0]))
+    assert single is not None
     assert (single.problems, single.difference, single.p, single.test) == (4, 0.5, 0.5, "exact McNemar")
     assert single.interval is not None and single.interval.low <= 0.5 <= single.interval.high
-    several = paired([[True, True], [True, False]], [[False, False], [True, False]])
+    several = paired(rows([1, 1], [1, 0]), rows([0, 0], [1, 0]))
+    assert several is not None
     assert (several.difference, several.p) == (0.5, 1.0) and "permutation" in several.test
 
 
 def test_equal_methods_have_no_interval() -> None:
-    assert paired([[True], [False]], [[True], [False]]).interval is None
+    test = paired(rows([1], [0]), rows([1], [0]))
+    assert test is not None and test.interval is None
+
+
+def test_only_shared_problems_are_compared() -> None:
+    test = paired({"p": [1], "q": [1]}, {"r": [0], "p": [0]})
+    assert test is not None and (test.problems, test.difference) == (1, 1.0)
+    assert paired({"p": [1]}, {"q": [1]}) is None
 
 
 def test_means_over_seeds() -> None:
     seeds = spread([0.4, 0.5, 0.6])
-    assert (seeds.runs, seeds.low, seeds.high) == (3, 0.4, 0.6)
+    assert (seeds.low, seeds.high) == (0.4, 0.6)
     assert seeds.mean == pytest.approx(0.5) and seeds.deviation == pytest.approx(0.1)
     assert spread([0.4]).deviation is None
 
