@@ -8,11 +8,11 @@ import sys
 from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import asdict, replace
+from pathlib import Path
 from typing import Any
 
 from agon_verl.errors import AgonError
 from agon_verl.evaluate import compare
-from agon_verl.evaluate.command_line import compare_options, evaluate_options
 from agon_verl.evaluate.judge import Judge
 from agon_verl.evaluate.markdown import percent, report
 from agon_verl.evaluate.play import MOA, Play, Unit, answers, missing, modes_of, overlong, plan
@@ -24,11 +24,41 @@ from agon_verl.evaluate.tally import set_results
 from agon_verl.files import write_atomically
 from agon_verl.inference.chat import Chat
 from agon_verl.inference.moa import REFINE
-from agon_verl.inference.options import chosen_players, key_values
+from agon_verl.inference.options import add_players, chosen_players, key_values
 from agon_verl.inference.players import InferenceError, Players, Sampling
 from agon_verl.inference.vllm_engine import Engine
 from agon_verl.pair.checkpoint import ADAPTER_FILE, prompts, versions
 from agon_verl.pair.direction import DIRECTIONS
+from agon_verl.program import program_name
+
+
+def evaluate_options(arguments: Sequence[str]) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        prog=program_name("evaluate"),
+        description="Evaluate a run, checkpoint, export or base model. See also: compare --help, average --help.",
+    )
+    add_players(parser)
+    add = parser.add_argument
+    add("--data", nargs="+", required=True, metavar="SET", help="parquet files, or names of prepared sets")
+    add("--out", type=Path, required=True, help="folder for generations and results; an existing one is continued")
+    add("--modes", nargs="+", help="A_to_B B_to_A A_to_A B_to_B A B base moa (default: all that the target has)")
+    add("--samples", type=int, default=1, help="samples per problem (default: 1)")
+    add("--greedy", action="store_true", help="temperature 0")
+    add("--seed", type=int, default=0, help="seed of the samples (default: 0)")
+    development = parser.add_mutually_exclusive_group()
+    development.add_argument("--dev", nargs="+", metavar="SET", help="sets to choose the cascade's direction on")
+    development.add_argument("--dev-share", type=float, metavar="X", help="choose it on this share of each set instead")
+    add("--reward", help="verifier: pkg://module or file.py, then :function (default: the run's, or the domain's)")
+    add("--reward-kwargs", nargs="+", default=[], metavar="KEY=VALUE", help="arguments of the verifier")
+    add("--reward-timeout", type=float, help="seconds per verdict (default: the run's, or 90; 600 for code)")
+    add("--max-failed", type=float, default=0.1, help="stop above this share of failed verdicts (default: 0.1)")
+    add("--concurrency", type=int, default=512, help="requests in vLLM at a time, approximately (default: 512)")
+    options = parser.parse_args(arguments)
+    if options.samples < 1 or (options.greedy and options.samples > 1):
+        parser.error("--samples must be 1 or more, and 1 with --greedy: greedy samples are all the same")
+    if options.dev_share is not None and not 0 < options.dev_share < 1:
+        parser.error("--dev-share must lie between 0 and 1")
+    return options
 
 
 def players_of(options: argparse.Namespace) -> Players:
@@ -107,7 +137,7 @@ def evaluate(options: argparse.Namespace) -> str:
         units = plan(jobs, options.samples, players.names)
         if missing(units, store):
             asyncio.run(_play(players, judge, store, units, options))
-        generations = store.all()
+        generations = store.generations.values()
 
         def measured(problems: Sequence[EvaluationProblem], modes: Sequence[str]) -> SetResults:
             return set_results(store, [p.id for p in problems], modes, options.samples, players.names)
@@ -170,10 +200,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _side_by_side(command: str, arguments: Sequence[str]) -> str:
-    options = compare_options(command, arguments)
+    """`compare` takes two results, `average` any number."""
+    parser = argparse.ArgumentParser(prog=program_name(f"evaluate {command}"))
+    parser.add_argument("results", nargs=2 if command == "compare" else "+", help="results.json, or its folder")
+    parser.add_argument("--json", type=Path, help="also write the numbers to this file")
     if command == "compare":
-        first, second = options.results
-        text, numbers = compare.compare(first, second, options.modes)
+        parser.add_argument("--modes", nargs="+", help="one mode of each (default: every mode that both have)")
+    options = parser.parse_args(arguments)
+    if command == "compare":
+        text, numbers = compare.compare(*options.results, modes=options.modes)
     else:
         text, numbers = compare.average(options.results)
     if options.json:

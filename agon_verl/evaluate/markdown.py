@@ -14,6 +14,10 @@ def percent(share: float | None) -> str:
     return "–" if share is None else f"{100 * share:.1f}"
 
 
+def signed(difference: float) -> str:
+    return f"{100 * difference:+.1f}".replace("-", "−")
+
+
 def number(value: float | None) -> str:
     return "–" if value is None else f"{value:,.0f}"
 

@@ -67,7 +67,7 @@ def plan(jobs: Sequence[Job], samples: int, names: tuple[str, ...]) -> list[Unit
 def missing(units: Sequence[Unit], store: Store) -> set[Key]:
     """What is not in the store yet, or has no verdict."""
     keys = {key for _, needed in units for key in needed}
-    return {key for key in keys if (stored := store.get(key)) is None or stored.error}
+    return {key for key in keys if (stored := store.generations.get(key)) is None or stored.error}
 
 
 class Play:
@@ -107,7 +107,7 @@ class Play:
         return self._tasks[key]
 
     async def _judged(self, key: Key, problem: EvaluationProblem) -> Generation:
-        stored = self._store.get(key)
+        stored = self._store.generations.get(key)
         if stored is not None and not stored.error:
             return stored
         made = stored or await self._generated(key, problem)

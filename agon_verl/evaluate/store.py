@@ -68,7 +68,7 @@ class Store(AbstractContextManager["Store"]):
             raise InferenceError(f"{folder} is in use by another evaluation: wait, or use another --out") from None
         try:
             self._check_settings(json.loads(json.dumps(settings)))
-            self._generations = self._read()
+            self.generations = self._read()
         except InferenceError:
             self._file.close()
             raise
@@ -98,16 +98,10 @@ class Store(AbstractContextManager["Store"]):
             generations[generation.key] = generation
         return generations
 
-    def get(self, key: Key) -> Generation | None:
-        return self._generations.get(key)
-
-    def all(self) -> list[Generation]:
-        return list(self._generations.values())
-
     def add(self, generation: Generation) -> None:
         line = json.dumps(asdict(generation), ensure_ascii=False).encode("utf-8", "surrogatepass") + b"\n"
         os.write(self._file.fileno(), line)
-        self._generations[generation.key] = generation
+        self.generations[generation.key] = generation
 
     def close(self) -> None:
         self._file.close()

@@ -14,7 +14,7 @@ from agon_verl.evaluate import statistics
 from agon_verl.evaluate.play import MOA, answers
 from agon_verl.evaluate.results import Exchange, FirstSample, Ledger, ModeResults, Outcomes, Paired, SetResults, Tokens
 from agon_verl.evaluate.statistics import mean, paired, pass_at_1
-from agon_verl.evaluate.store import Generation, Key, Store
+from agon_verl.evaluate.store import Generation, Store
 from agon_verl.pair.direction import DIRECTIONS
 
 
@@ -48,13 +48,11 @@ def set_results(
 
 
 def collect(store: Store, mode: str, problems: Sequence[str], samples: int, names: tuple[str, ...]) -> list[Answer]:
-    def stored(key: Key) -> Generation:
-        if (generation := store.get(key)) is None:
-            raise KeyError(f"{key} was not generated")
-        return generation
-
-    keys = [pair for p in problems for s in range(samples) for pair in answers(mode, p, s, names)]
-    return [Answer(stored(draft) if draft else None, stored(final)) for draft, final in keys]
+    made, keys = (
+        store.generations,
+        [pair for p in problems for s in range(samples) for pair in answers(mode, p, s, names)],
+    )
+    return [Answer(made[draft] if draft else None, made[final]) for draft, final in keys]
 
 
 def outcomes_of(answered: Sequence[Answer]) -> Outcomes:

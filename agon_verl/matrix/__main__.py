@@ -21,8 +21,19 @@ from agon_verl.errors import AgonError
 from agon_verl.evaluate.results import RESULTS, Results
 from agon_verl.evaluate.summary import sources
 from agon_verl.files import write_atomically
-from agon_verl.matrix.cells import BASE, TRAINED, CellState, MatrixError, Plan, Runner, evaluate, run_here, train
-from agon_verl.matrix.parity import parity, steps
+from agon_verl.matrix.cells import (
+    BASE,
+    TRAINED,
+    CellState,
+    MatrixError,
+    Plan,
+    Runner,
+    evaluate,
+    parity,
+    run_here,
+    steps,
+    train,
+)
 from agon_verl.matrix.rows import MODES, PAIR, main_table
 from agon_verl.pair.run_folder import METRICS
 from agon_verl.program import program_name
@@ -74,13 +85,14 @@ def configured(plan: Plan, method: str, seed: int) -> Any:
 
 def run_cell(plan: Plan, method: str, seed: int, run: Runner) -> CellState:
     """Train and evaluate one cell, as far as that is not done yet."""
-    folder = plan.folder(method, seed)
+    folder, cell = plan.folder(method, seed), CellState("evaluated")
     try:
         train(plan, method, seed, run)
         evaluate(plan, folder / "checkpoints", folder / "eval", seed, MODES.get(method, PAIR), run)
     except MatrixError as error:
-        return CellState("trained" if (folder / TRAINED).exists() else "failed", error=str(error))
-    return CellState("evaluated")
+        cell = CellState("trained" if (folder / TRAINED).exists() else "failed", error=str(error))
+    print(f"{method}, seed {seed}: {cell.state}{' - ' + cell.error if cell.error else ''}", flush=True)
+    return cell
 
 
 def check_budgets(plan: Plan, rollouts: int, cells: Mapping[str, CellState]) -> dict[str, CellState]:
@@ -103,15 +115,11 @@ def matrix(options: argparse.Namespace, evaluation: list[str], overrides: list[s
         except MatrixError as error:
             print(f"{BASE}: failed - {error}", flush=True)
 
-    def finish(key: tuple[str, int]) -> tuple[str, CellState]:
-        method, seed = key
-        cell = run_cell(plan, method, seed, run)
-        print(f"{method}, seed {seed}: {cell.state}{' - ' + cell.error if cell.error else ''}", flush=True)
-        return f"{method}/seed_{seed}", cell
-
+    keys = [(method, seed) for seed in options.seeds for method in options.methods]
     with ThreadPoolExecutor(options.at_once) as pool:
-        cells = dict(pool.map(finish, [(method, seed) for seed in options.seeds for method in options.methods]))
-    cells = check_budgets(plan, config.rollout.n, cells)
+        states = list(pool.map(lambda key: run_cell(plan, *key, run=run), keys))
+    finished = {f"{method}/seed_{seed}": state for (method, seed), state in zip(keys, states, strict=True)}
+    cells = check_budgets(plan, config.rollout.n, finished)
     record = {"recipe": options.recipe, "methods": options.methods, "seeds": options.seeds, "overrides": overrides}
     record["cells"] = {key: cell.to_json() for key, cell in cells.items()}
     write_atomically(plan.out / "matrix.json", json.dumps(record, indent=1) + "\n")

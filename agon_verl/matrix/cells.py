@@ -23,7 +23,7 @@ from typing import Protocol
 
 from agon_verl.errors import AgonError
 from agon_verl.files import write_atomically
-from agon_verl.pair.run_folder import METRICS
+from agon_verl.pair.run_folder import METRICS, read_metrics
 
 BASE = "base"  # the folder of the untrained model
 TRAINED = "trained.json"
@@ -84,13 +84,12 @@ def run_here(command: Sequence[str], env: Mapping[str, str], log: Path) -> int:
 
 def train(plan: Plan, method: str, seed: int, run: Runner) -> None:
     """Train a cell, or continue its training; does nothing if it is trained already."""
-    folder = plan.folder(method, seed)
-    _check_settings(folder / "settings.json", plan.training(method, seed))
+    folder, overrides = plan.folder(method, seed), plan.training(method, seed)
+    _check_settings(folder / "settings.json", overrides)
     if (folder / TRAINED).exists():
         return
-    command = [sys.executable, "-m", "verl.trainer.main_ppo", *plan.training(method, seed)]
-    status = run(command, {"VERL_FILE_LOGGER_PATH": str(folder / METRICS)}, folder / "train.log")
-    if status:
+    command = [sys.executable, "-m", "verl.trainer.main_ppo", *overrides]
+    if status := run(command, {"VERL_FILE_LOGGER_PATH": str(folder / METRICS)}, folder / "train.log"):
         raise MatrixError(f"training ended with status {status}: see {folder / 'train.log'}")
     write_atomically(folder / TRAINED, json.dumps({"method": method, "seed": seed}) + "\n")
 
@@ -99,8 +98,7 @@ def evaluate(plan: Plan, target: Path | str, folder: Path, seed: int, modes: Seq
     """Evaluate into `folder`; `agon_verl.evaluate` generates only what is missing."""
     folder.mkdir(parents=True, exist_ok=True)
     command = [sys.executable, "-m", "agon_verl.evaluate", str(target), "--out", str(folder), "--seed", str(seed)]
-    status = run([*command, "--modes", *modes, *plan.evaluation], {}, folder.parent / "eval.log")
-    if status:
+    if status := run([*command, "--modes", *modes, *plan.evaluation], {}, folder.parent / "eval.log"):
         raise MatrixError(f"evaluation ended with status {status}: see {folder.parent / 'eval.log'}")
 
 
@@ -115,3 +113,21 @@ def _check_settings(path: Path, settings: Sequence[str]) -> None:
             f"{path.parent} was started with other settings ({', '.join(sorted(differ)[:4])}): use another --out, or "
             "remove the folder"
         )
+
+
+def steps(metrics: Path) -> list[dict[str, float]]:
+    """The metrics of each training step."""
+    by_step = read_metrics(metrics).by_step
+    return [by_step[step] for step in sorted(by_step) if "ledger/rollouts" in by_step[step]]
+
+
+def parity(logged: Sequence[dict[str, float]], n: int, problems: int) -> str:
+    """`ok`, or how the run differs from 2N rollouts, as generated, on each of `problems` problems."""
+    if not logged:
+        return "no step was logged"
+    for number, step in enumerate(logged, start=1):
+        made, drawn = step["ledger/rollouts"], step["ledger/problems"]
+        if made != 2 * n * drawn:
+            return f"step {number} generated {made:.0f} rollouts for {drawn:.0f} problems, not {2 * n * drawn:.0f}"
+    seen = sum(step["ledger/problems"] for step in logged)
+    return "ok" if seen == problems else f"trained on {seen:.0f} problems, not {problems}"

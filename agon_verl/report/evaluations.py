@@ -8,14 +8,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 
-from agon_verl.evaluate.markdown import number, percent, sampling_of
+from agon_verl.evaluate.markdown import number, percent, sampling_of, signed
 from agon_verl.evaluate.statistics import paired
 from agon_verl.evaluate.summary import CASCADE, EITHER, POST_HOC, Summary, sources, summaries
 from agon_verl.matrix import rows as matrix
 from agon_verl.report import figures
-from agon_verl.report.picture import BLUE, GREEN, GREY, ORANGE, Style, method_styles
+from agon_verl.report.page import Section, SectionTable
+from agon_verl.report.picture import GREEN, MODES, Style, method_styles
 from agon_verl.report.runs import UNTRAINED, Method, Run
-from agon_verl.report.section import Section, SectionTable, signed
 
 _HEAD = ["method", "answers by", "pass@1 %", "95 % interval", "runs", "sd of seeds", "range of seeds"]
 _HEAD += ["final tokens", "generated", "prefilled"]
@@ -35,16 +35,7 @@ _POST_HOC_NOTE = (
     "“Cascade” uses the direction that was chosen beforehand. “Post hoc” uses the one that was better on the same "
     "problems, as in the paper; this overestimates its accuracy."
 )
-_MODES = {
-    "A_to_B": ("A → B", Style(BLUE, "-", "o")),
-    "B_to_A": ("B → A", Style(ORANGE, "-", "s")),
-    "A_to_A": ("A → A", Style(BLUE, "-", "^")),
-    "B_to_B": ("B → B", Style(ORANGE, "-", "v")),
-    "A": ("A alone", Style(BLUE, "--", "o")),
-    "B": ("B alone", Style(ORANGE, "--", "s")),
-    "base": ("zero-shot", Style(GREY, ":", "X")),
-    "moa": ("Mixture-of-Agents", Style(GREY, "-", "P")),
-}
+_LABELS = {"A": "A alone", "B": "B alone", "base": "zero-shot", "moa": "Mixture-of-Agents"}
 _REFERENCES = (("grpo", "A"), (UNTRAINED, "base"))
 
 
@@ -65,7 +56,7 @@ class Entry:
 
     @property
     def style(self) -> Style:
-        return _MODES[self.way][1] if self.way in _MODES else Style(GREEN, marker="D")
+        return MODES.get(self.way, Style(GREEN, marker="D"))
 
     @property
     def label(self) -> str:
@@ -79,7 +70,7 @@ class Entry:
 
 
 def _mode_label(mode: str) -> str:
-    return _MODES[mode][0] if mode in _MODES else mode
+    return _LABELS.get(mode, mode.replace("_to_", " → "))
 
 
 Entries = Mapping[str, Sequence[Entry]]  # by data source

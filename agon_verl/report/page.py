@@ -1,7 +1,7 @@
 """The report as one HTML page without external files.
 
 Problems, completions and names are untrusted text. All of it is escaped, and a Content-Security-Policy in the page
-forbids every request and every script except the one below, which is identified by its hash. Control characters,
+forbids every request and every script except the template's own, which is identified by its hash. Control characters,
 invisible characters and direction marks are replaced by their code points.
 """
 
@@ -9,14 +9,15 @@ import base64
 import hashlib
 import re
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup, escape
 
-from agon_verl.report.pairs import KINDS, Span
-from agon_verl.report.section import Section
+from agon_verl.report.pairs import KINDS, Card, Span
+from agon_verl.report.picture import Picture
 
 _INVISIBLE = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f\u00ad\u061c\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb]"
@@ -24,32 +25,39 @@ _INVISIBLE = re.compile(
 _SURROGATE = re.compile("[\ud800-\udfff]")
 _TEXT_COLUMNS = ("answers by", "data")  # left-aligned; numbers are right-aligned
 
-SCRIPT = """
-const bar = document.querySelector(".filter");
-if (bar) {
-  const cards = document.querySelectorAll(".card"), pick = bar.querySelector("select");
-  let kind = "";
-  const show = () => cards.forEach(c => c.hidden =
-    (kind && c.dataset.kind !== kind) || (pick && pick.value && c.dataset.method !== pick.value));
-  bar.hidden = false;
-  if (pick) pick.addEventListener("change", show);
-  bar.querySelectorAll("button").forEach(b => b.addEventListener("click", () => {
-    kind = b.dataset.kind;
-    bar.querySelectorAll("button").forEach(other => other.setAttribute("aria-pressed", other === b));
-    show();
-  }));
-}
-"""
+
+@dataclass(frozen=True)
+class SectionTable:
+    head: Sequence[str]
+    rows: Sequence[Sequence[str]]
+    title: str
+    folded: bool = False
 
 
-def visible(text: str) -> str:
-    """Invisible characters as ⟨code point⟩, lone surrogates as U+FFFD."""
-    text = _INVISIBLE.sub(lambda match: f"⟨{ord(match[0]):02X}⟩", text.replace("\r\n", "\n"))
+@dataclass(frozen=True)
+class Section:
+    """`caption` tells the reader what to look for; `missing` what a run needs for this section."""
+
+    key: str
+    title: str
+    caption: str
+    missing: str
+    pictures: Sequence[Picture] = ()
+    tables: Sequence[SectionTable] = ()
+    notes: Sequence[str] = ()
+    cards: Sequence[Card] = ()
+
+    @property
+    def empty(self) -> bool:
+        return not (self.pictures or self.tables or self.cards)
+
+
+def visible(value: Any) -> Any:
+    """A text with invisible characters as ⟨code point⟩ and lone surrogates as U+FFFD; other values as they are."""
+    if not isinstance(value, str) or isinstance(value, Markup):
+        return value
+    text = _INVISIBLE.sub(lambda match: f"⟨{ord(match[0]):02X}⟩", value.replace("\r\n", "\n"))
     return _SURROGATE.sub("\ufffd", text)
-
-
-def _visible_value(value: Any) -> Any:
-    return visible(value) if isinstance(value, str) and not isinstance(value, Markup) else value
 
 
 def _markup(spans: Sequence[Span]) -> Markup:
@@ -66,7 +74,7 @@ def html(title: str, facts: Sequence[str], sections: Sequence[Section]) -> str:
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
-        finalize=_visible_value,
+        finalize=visible,
     )
     return environment.get_template("report.html.jinja").render(
         title=title,
@@ -76,6 +84,5 @@ def html(title: str, facts: Sequence[str], sections: Sequence[Section]) -> str:
         text_columns=_TEXT_COLUMNS,
         spans=_markup,
         inline=lambda picture: Markup(picture.inline()),
-        script=Markup(SCRIPT),
-        script_hash=base64.b64encode(hashlib.sha256(SCRIPT.encode()).digest()).decode(),
+        digest=lambda script: base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
     )

@@ -58,6 +58,16 @@ _METHODS = {
     "fixed": Style(SKY, "--", "D"),
     "tiebreak": Style(AMBER, "-.", "p"),
 }
+MODES = {
+    "A_to_B": Style(BLUE, "-", "o"),
+    "B_to_A": Style(ORANGE, "-", "s"),
+    "A_to_A": Style(BLUE, "-", "^"),
+    "B_to_B": Style(ORANGE, "-", "v"),
+    "A": Style(BLUE, "--", "o"),
+    "B": Style(ORANGE, "--", "s"),
+    "base": Style(GREY, ":", "X"),
+    "moa": Style(GREY, "-", "P"),
+}
 _OTHERS = [Style(RED), Style(BLUE, "--", "s"), Style(GREEN, "-.", "^"), Style(PINK, ":", "D"), Style(AMBER, "--", "v")]
 
 

@@ -82,15 +82,12 @@ def _read_matrix(folder: Path, matrix: Mapping[str, Any], notes: list[str]) -> d
     folders = [f"{path.parent.name}/{path.name}" for path in folder.glob("*/seed_*") if path.is_dir()]
     order = [str(name) for name in matrix.get("methods") or []]
     methods: dict[str, list[Run]] = {name: [] for name in (UNTRAINED, *order)}
-    for name in sorted({*cells, *folders}, key=lambda name: (_method(name), _numeric_order(Path(name)))):
-        methods.setdefault(_method(name), []).append(_read_run(folder / name, name, cells.get(name) or {}, notes))
+    for path in sorted(map(Path, {*cells, *folders}), key=lambda path: (path.parent, _numeric_order(path))):
+        run = _read_run(folder / path, str(path), cells.get(str(path)) or {}, notes)
+        methods.setdefault(str(path.parent), []).append(run)
     untrained = _read_run(folder / UNTRAINED, UNTRAINED, {}, notes)
     methods[UNTRAINED] += [untrained] if untrained.state != "missing" else []
     return {name: runs for name, runs in methods.items() if runs}
-
-
-def _method(cell: str) -> str:
-    return cell.rpartition("/")[0] or cell
 
 
 def _read_run(folder: Path, name: str, cell: Mapping[str, Any], notes: list[str]) -> Run:

@@ -8,21 +8,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from agon_verl.evaluate.markdown import number, percent
+from agon_verl.evaluate.markdown import number, percent, signed
 from agon_verl.report import figures
 from agon_verl.report.figures import STAGES, Line
+from agon_verl.report.page import Section, SectionTable
 from agon_verl.report.pairs import PairView
-from agon_verl.report.picture import BLUE, GREEN, ORANGE, RED, Picture, Style, method_styles
+from agon_verl.report.picture import BLUE, GREEN, MODES, ORANGE, RED, Picture, Style, method_styles
 from agon_verl.report.runs import Method
-from agon_verl.report.section import Section, SectionTable, signed
 
-_STYLES = {
-    "A_to_B": Style(BLUE, "-", "o"),
-    "B_to_A": Style(ORANGE, "-", "s"),
-    "A_to_A": Style(BLUE, "-", "^"),
-    "A_alone": Style(BLUE, "--", "o"),
-    "B_alone": Style(ORANGE, "--", "s"),
-}
 _NO_PAIRS = "These runs have no pair records (trainer.rollout_data_dir=RUN/pairs)."
 
 
@@ -74,11 +67,9 @@ def accuracy(methods: Sequence[Method]) -> Section:
     rows = []
     for i, (source, ways) in enumerate(sources.items()):
         for part, title in (("_to_", "cascade"), ("alone", "one adapter alone")):
-            metrics = [
-                PlottedMetric(way.replace("_to_", " → ").replace("_", " "), name, _STYLES.get(way, Style(GREEN)))
-                for way, name in ways.items()
-                if part in way
-            ]
+            labels = {way: way.replace("_to_", " → ").replace("_", " ") for way in ways if part in way}
+            styles = {way: MODES.get(way.removesuffix("_alone"), Style(GREEN)) for way in labels}
+            metrics = [PlottedMetric(label, ways[way], styles[way]) for way, label in labels.items()]
             rows += [row for m in methods for metric in metrics if (row := _change(m, source, metric))]
             key, title = f"held_out_{part.strip('_')}_{i}", f"{source}: {title}"
             drawn += panels(methods, key, title, metrics, together=True, unit="held-out accuracy", kind="points")

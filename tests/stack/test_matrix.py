@@ -12,8 +12,7 @@ import pytest
 
 from agon_verl.evaluate.results import Results
 from agon_verl.matrix.__main__ import matrix, split_arguments
-from agon_verl.matrix.cells import MatrixError
-from agon_verl.matrix.parity import parity, steps
+from agon_verl.matrix.cells import MatrixError, parity, steps
 
 N = 8
 

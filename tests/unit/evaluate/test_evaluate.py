@@ -11,8 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from agon_verl.evaluate import compare, problems
-from agon_verl.evaluate.__main__ import main
-from agon_verl.evaluate.command_line import evaluate_options
+from agon_verl.evaluate.__main__ import evaluate_options, main
 from agon_verl.evaluate.judge import Judge
 from agon_verl.evaluate.markdown import report
 from agon_verl.evaluate.play import answers, missing, modes_of, plan, seed_of
@@ -91,11 +90,11 @@ def test_generations_survive_and_a_torn_last_line_does_not(tmp_path: Path) -> No
     file = tmp_path / "generations.jsonl"
     file.write_bytes(file.read_bytes()[:-5])
     with Store(tmp_path, {"seed": 0}) as store:
-        assert store.get(("A", "p", 0)) == made("A", "p", text="½ \u2028 \ud800 \r\n")
-        assert store.get(("A", "q", 0)) is None and file.read_bytes().count(b"\n") == 1
+        assert store.generations.get(("A", "p", 0)) == made("A", "p", text="½ \u2028 \ud800 \r\n")
+        assert store.generations.get(("A", "q", 0)) is None and file.read_bytes().count(b"\n") == 1
         store.add(made("A", "q"))
     with Store(tmp_path, {"seed": 0}) as store:
-        assert len(store.all()) == 2
+        assert len(store.generations) == 2
 
 
 def test_a_verdict_given_anew_counts(tmp_path: Path) -> None:
@@ -105,7 +104,7 @@ def test_a_verdict_given_anew_counts(tmp_path: Path) -> None:
         assert missing(units, store) == {("A", "p", 0)}
         store.add(made("A", "p", acc=1.0))
     with Store(tmp_path, {}) as store:
-        assert not missing(units, store) and [g.acc for g in store.all()] == [1.0]
+        assert not missing(units, store) and [g.acc for g in store.generations.values()] == [1.0]
 
 
 def test_a_changed_setting_is_refused_with_the_difference(tmp_path: Path) -> None:
