@@ -208,7 +208,8 @@ def _side_by_side(command: str, arguments: Sequence[str]) -> str:
         parser.add_argument("--modes", nargs="+", help="one mode of each (default: every mode that both have)")
     options = parser.parse_args(arguments)
     if command == "compare":
-        text, numbers = compare.compare(*options.results, modes=options.modes)
+        first, second = options.results
+        text, numbers = compare.compare(first, second, options.modes)
     else:
         text, numbers = compare.average(options.results)
     if options.json:

@@ -117,7 +117,7 @@ def matrix(options: argparse.Namespace, evaluation: list[str], overrides: list[s
 
     keys = [(method, seed) for seed in options.seeds for method in options.methods]
     with ThreadPoolExecutor(options.at_once) as pool:
-        states = list(pool.map(lambda key: run_cell(plan, *key, run=run), keys))
+        states = list(pool.map(lambda key: run_cell(plan, key[0], key[1], run), keys))
     finished = {f"{method}/seed_{seed}": state for (method, seed), state in zip(keys, states, strict=True)}
     cells = check_budgets(plan, config.rollout.n, finished)
     record = {"recipe": options.recipe, "methods": options.methods, "seeds": options.seeds, "overrides": overrides}

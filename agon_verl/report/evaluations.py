@@ -128,7 +128,9 @@ def results(methods: Sequence[Method], evaluations: Entries) -> Section:
         for m in [m for m in absent if any(run.seed is not None for run in m.runs)]:
             rows.append([m.name, "–", "–", "–", f"✗ 0 of {len(m.runs)}", *["–"] * (len(_HEAD) - 5)])
         problems = max(len(entry.summary.outcomes) for entry in shown)
-        tables.append(_without_empty_columns(rows, f"{source}: {problems} problems"))
+        kept = [i for i in range(len(_HEAD)) if any(row[i] != "–" for row in rows)]  # with one seed there is no spread
+        head, *body = ([row[i] for i in kept] for row in [_HEAD, *rows])
+        tables.append(SectionTable(head, body, f"{source}: {problems} problems"))
         if len({entry.method for entry in entries}) > 1:
             all_rows = [_row(entry, expected[entry.method]) for entry in entries]
             tables += _differences(shown, entries, source)
@@ -163,12 +165,6 @@ def _row(entry: Entry, expected: int) -> list[str]:
         number(summary.generated),
         number(summary.prefilled),
     ]
-
-
-def _without_empty_columns(rows: Sequence[Sequence[str]], title: str) -> SectionTable:
-    """With one seed there is no spread."""
-    kept = [i for i in range(len(_HEAD)) if any(row[i] != "–" for row in rows)]
-    return SectionTable([_HEAD[i] for i in kept], [[row[i] for i in kept] for row in rows], title)
 
 
 def _differences(shown: Sequence[Entry], entries: Sequence[Entry], source: str) -> list[SectionTable]:

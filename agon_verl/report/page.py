@@ -83,6 +83,5 @@ def html(title: str, facts: Sequence[str], sections: Sequence[Section]) -> str:
         kinds=KINDS,
         text_columns=_TEXT_COLUMNS,
         spans=_markup,
-        inline=lambda picture: Markup(picture.inline()),
         digest=lambda script: base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
     )

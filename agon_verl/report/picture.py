@@ -1,7 +1,7 @@
 """Pictures as SVG, one panel each, so that a page can lay them out side by side or in one column.
 
-The same input gives the same bytes. Text, axes and grid are drawn in placeholder colours, which `Picture.inline`
-replaces by those of the page's light or dark theme. Line colours are safe for colour-blind readers and have contrast
+The same input gives the same bytes. Text, axes and grid are drawn in placeholder colours, which are replaced by those
+of the page's light or dark theme. Line colours are safe for colour-blind readers and have contrast
 on white and on black; every line also has its own dashes and marker.
 """
 
@@ -83,11 +83,6 @@ class Picture:
     svg: str
     caption: str
 
-    def inline(self) -> str:
-        """The SVG for use inside a page: as wide as its container, in the colours of the theme."""
-        fluid = re.sub(r' (?:width|height)="[\d.]+pt"', "", self.svg, count=2)
-        return fluid.replace(TEXT, "currentColor").replace(_GRID, "var(--grid)")
-
 
 def picture(key: str, title: str, draw: Callable[[Axes], None], height: float, caption: str = "") -> Picture:
     """One panel; `height` in inches, without the legend below it. `key` makes the ids inside the SVG unique."""
@@ -106,14 +101,19 @@ def picture(key: str, title: str, draw: Callable[[Axes], None], height: float, c
             figure.savefig(out, format="svg", transparent=True, metadata={"Date": None, "Creator": None})
         finally:
             plt.close(figure)
-    return Picture(title, _compact(out.getvalue()), caption)
+    return Picture(title, _inline(out.getvalue()), caption)
 
 
-def _compact(svg: str) -> str:
-    """Drops what a page does not need: prolog, metadata, ids of groups, decimals of coordinates."""
+def _inline(svg: str) -> str:
+    """For use inside a page: as wide as its container, in the colours of the theme.
+
+    Drops what a page does not need: prolog, metadata, ids of groups, decimals of coordinates.
+    """
     svg = svg[svg.index("<svg") :].strip()
     svg = re.sub(r"<(metadata)>.*?</\1>\s*|<defs>\s*<style.*?</style>\s*</defs>\s*", "", svg, flags=re.S)
     svg = svg.replace("<svg ", '<svg stroke-linejoin="round" ', 1)  # replaces a <style> that would apply to the page
+    svg = re.sub(r' (?:width|height)="[\d.]+pt"', "", svg, count=2)
+    svg = svg.replace(TEXT, "currentColor").replace(_GRID, "var(--grid)")
     svg = re.sub(r' id="(?![mp][0-9a-f]{10}\b)[^"]*"', "", svg)
     return re.sub(r' d="[^"]*"', lambda d: re.sub(r"\d+\.\d{2,}", lambda n: f"{float(n[0]):.1f}", d[0]), svg)
 
