@@ -92,7 +92,7 @@ def accuracy_table(metrics: Metrics, data_source: str, problems: int) -> str:
     head = f"{f'held-out accuracy, n = {problems}':<28}{'before':>18}{'after':>18}{'change':>10}"
     lines = [head, "-" * len(head)]
     for way, label in WAYS.items():
-        steps, shares = metrics.held_out(data_source, way)
+        steps, shares = metrics.curve(f"val-core/{data_source}/{way}/acc/mean@1")
         if len(steps) < 2:
             raise ValueError(f"metrics.jsonl needs the held-out accuracy of {way} before and after training")
         before, after = shares[0], shares[-1]

@@ -135,8 +135,8 @@ class Play:
         drafter, player = read_mode(mode, self._engine.players.names)
         draft = await self._once((str(drafter), problem.id, sample), problem)
         read = self._engine.read(draft.text, draft.opened)
-        attempt, completion = await challenge(self._engine, problem.messages, read, player, own)
-        made = _generation(key, 2, player, completion)
+        attempt, messages = await challenge(self._engine, problem.messages, read)
+        made = _generation(key, 2, player, await self._engine.generate(messages, player, own))
         return replace(made, shown=attempt.shown, leaked=attempt.leaked, cut=attempt.cut)
 
 

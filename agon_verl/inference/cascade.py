@@ -25,18 +25,14 @@ class Solved:
     attempt: Attempt | None = None
 
 
-async def attempt(chat: Chat, problem: Messages, draft: Transcript) -> Attempt:
+async def challenge(chat: Chat, problem: Messages, draft: Transcript) -> tuple[Attempt, Messages]:
+    """What the challenger may read of the draft, and the messages that it answers."""
+
     def excess(summary: str) -> int:
         return chat.excess(challenge_messages(problem, summary))
 
-    return await asyncio.to_thread(attempt_of, draft, chat.players.domain, chat.count, excess)
-
-
-async def challenge(
-    engine: Engine, problem: Messages, draft: Transcript, player: str, sampling: Sampling | None = None
-) -> tuple[Attempt, Completion]:
-    shown = await attempt(engine, problem, draft)
-    return shown, await engine.generate(challenge_messages(problem, shown.shown), player, sampling)
+    attempt = await asyncio.to_thread(attempt_of, draft, chat.players.domain, chat.count, excess)
+    return attempt, challenge_messages(problem, attempt.shown)
 
 
 async def first_stage(
@@ -46,8 +42,8 @@ async def first_stage(
     if drafter is None:
         return problem, None, None
     draft = await engine.generate(problem, drafter, sampling)
-    shown = await attempt(engine, problem, engine.read(draft.text, draft.opened))
-    return challenge_messages(problem, shown.shown), draft, shown
+    attempt, messages = await challenge(engine, problem, engine.read(draft.text, draft.opened))
+    return messages, draft, attempt
 
 
 async def solve(engine: Engine, problem: Messages, mode: str, sampling: Sampling | None = None) -> Solved:

@@ -75,25 +75,21 @@ def find_players(target: str, base: str | None = None, **changes: Any) -> Player
 
 
 def _find(target: str, folder: Path, base: str | None) -> Players:
-    if not folder.is_dir():
-        return _from_hub(target)
     if (folder / "config.json").is_file():
         return Players(target, str(folder.absolute()), hash_of_base(folder), checked=True)
+    if not folder.is_dir():
+        if target.startswith(("/", ".", "~")) or target.count("/") > 1:
+            raise InferenceError(f"{target} is not a folder: give a run, a checkpoint, an export, or a base model")
+        try:
+            return Players(target, target, hash_of_base(base_folder(target)), checked=True)
+        except (OSError, ValueError):  # not downloaded yet: vLLM will
+            return Players(target, target)
     if pair := TrainedPair.read(folder):
         return _from_pair(pair, folder, base)
     checkpoint = find_checkpoint(folder)
     manifest = Manifest.read(checkpoint)
     players = _from_pair(TrainedPair.from_manifest(manifest), checkpoint / "actor", base)
     return replace(players, reward_timeout=manifest.game.get("reward_timeout"))
-
-
-def _from_hub(name: str) -> Players:
-    if name.startswith(("/", ".", "~")) or name.count("/") > 1:
-        raise InferenceError(f"{name} is not a folder: give a run, a checkpoint, an export, or a base model")
-    try:
-        return Players(name, name, hash_of_base(base_folder(name)), checked=True)
-    except (OSError, ValueError):  # not downloaded yet: vLLM will
-        return Players(name, name)
 
 
 def _from_pair(pair: TrainedPair, folder: Path, base: str | None) -> Players:

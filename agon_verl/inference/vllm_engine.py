@@ -8,7 +8,7 @@ import asyncio
 import os
 from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from itertools import count
 from typing import Any
 
@@ -17,7 +17,6 @@ from agon_verl.inference.chat import Chat, Messages, StreamDecoder
 from agon_verl.inference.players import InferenceError, Players, Sampling
 from agon_verl.pair.trained import vllm_rank
 
-Enough = Callable[[], bool] | None
 POLL_SECONDS = 1.0  # between two checks of an engine that has not answered yet
 DIED = "the vLLM engine has died: its own error is above"
 
@@ -88,20 +87,20 @@ class Engine(Chat):
         return int(self._llm.output_processor.get_num_unfinished_requests())
 
     async def generate(self, messages: Messages, player: str = BASE, sampling: Sampling | None = None) -> Completion:
-        async for part in self._request(messages, player, sampling, streaming=False):
+        async for part in self.stream(messages, player, sampling, pieces=False):
             if isinstance(part, Completion):
                 return part
         raise InferenceError("vLLM ended a request without a completion")
 
-    def stream(
-        self, messages: Messages, player: str = BASE, sampling: Sampling | None = None, enough: Enough = None
+    async def stream(
+        self,
+        messages: Messages,
+        player: str = BASE,
+        sampling: Sampling | None = None,
+        enough: Callable[[], bool] = lambda: False,
+        pieces: bool = True,
     ) -> AsyncGenerator[str | Completion, None]:
         """Pieces of text, then the completion. It ends early if `enough` returns true after a piece."""
-        return self._request(messages, player, sampling, streaming=True, enough=enough)
-
-    async def _request(
-        self, messages: Messages, player: str, sampling: Sampling | None, streaming: bool, enough: Enough = None
-    ) -> AsyncGenerator[str | Completion, None]:
         from vllm import SamplingParams
         from vllm.sampling_params import RequestOutputKind
         from vllm.v1.engine.exceptions import EngineDeadError
@@ -111,15 +110,10 @@ class Engine(Chat):
         prompt = await asyncio.to_thread(self.prompt_ids, messages)
         if len(prompt) > self.players.max_prompt:
             raise InferenceError(f"the prompt has {len(prompt)} tokens, more than the limit {self.players.max_prompt}")
-        sampling = sampling or self.players.sampling
         parameters = SamplingParams(
-            temperature=sampling.temperature,
-            top_p=sampling.top_p,
-            top_k=sampling.top_k,
-            max_tokens=sampling.max_tokens,
-            seed=sampling.seed,
+            **asdict(sampling or self.players.sampling),
             detokenize=False,  # `self.reader` does it and keeps the tags
-            output_kind=RequestOutputKind.DELTA if streaming else RequestOutputKind.FINAL_ONLY,
+            output_kind=RequestOutputKind.DELTA if pieces else RequestOutputKind.FINAL_ONLY,
         )
         ids: list[int] = []
         decoder, finish = StreamDecoder(self.reader), ""
@@ -135,9 +129,9 @@ class Engine(Chat):
                     (output,) = result.outputs
                     ids += output.token_ids
                     finish = output.finish_reason or finish
-                    if streaming and (piece := decoder.new_text(ids, last=bool(finish))):
+                    if pieces and (piece := decoder.new_text(ids, last=bool(finish))):
                         yield piece
-                        if enough is not None and enough():
+                        if enough():
                             finish = "stop"
                             break
         except EngineDeadError:

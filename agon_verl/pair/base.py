@@ -3,7 +3,6 @@
 import hashlib
 import json
 import os
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,8 +19,12 @@ def hash_of_base(folder: Path) -> str:
     further has a different hash. A change that leaves the first 2,048 numbers of every tensor alone is not detected.
     Weights in other formats than safetensors are hashed by their size, first and last megabyte.
     """
+    by_format = (sorted(folder.glob(pattern)) for pattern in ("*.safetensors", "*.bin", "*.pt"))
+    files = next((files for files in by_format if files), None)
+    if files is None:
+        raise CheckpointError(f"{folder} contains no weights: use a Hugging Face model's folder")
     digest = hashlib.sha256()
-    for path in sorted(_weight_files(folder)):
+    for path in files:
         digest.update(path.name.encode())
         with path.open("rb") as file:
             if path.suffix == ".safetensors":
@@ -39,13 +42,6 @@ def hash_of_base(folder: Path) -> str:
                 file.seek(max(0, size - 2**20))
                 digest.update(file.read())
     return digest.hexdigest()
-
-
-def _weight_files(folder: Path) -> Sequence[Path]:
-    for pattern in ("*.safetensors", "*.bin", "*.pt"):
-        if files := list(folder.glob(pattern)):
-            return files
-    raise CheckpointError(f"{folder} contains no weights: use a Hugging Face model's folder")
 
 
 def base_folder(path: str) -> Path:

@@ -26,7 +26,7 @@ import json
 import re
 import shutil
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -153,10 +153,6 @@ def committing(root: Path, step: int) -> Iterator[Path]:
         final.rename(root / f".replaced_{step}")
     scratch.rename(final)
     sync_directory(root)
-    point_to(root, step)
-
-
-def point_to(root: Path, step: int) -> None:
     write_atomically(root / POINTER, str(step))
 
 
@@ -178,17 +174,14 @@ def sweep(root: Path) -> None:
 
 def complete(root: Path) -> list[int]:
     """The steps that have a checkpoint, in order."""
-    if not root.is_dir():
-        return []
-    entries = ((_NAME.match(entry.name), entry) for entry in root.iterdir())
-    return sorted(int(match[1]) for match, entry in entries if match and (entry / MANIFEST).is_file())
+    names = (_NAME.match(manifest.parent.name) for manifest in root.glob(f"global_step_*/{MANIFEST}"))
+    return sorted(int(name[1]) for name in names if name)
 
 
 def foreign(root: Path) -> list[str]:
     """Checkpoints in `root` that are not of a pair: a save of the same step would replace them."""
-    if not root.is_dir():
-        return []
-    return sorted(e.name for e in root.iterdir() if _NAME.match(e.name) and not (e / MANIFEST).is_file())
+    folders = (folder for folder in root.glob("global_step_*") if _NAME.match(folder.name))
+    return sorted(folder.name for folder in folders if not (folder / MANIFEST).is_file())
 
 
 def latest(root: Path) -> Path | None:
@@ -232,8 +225,6 @@ def to_resume(mode: str, root: str, path: str | None) -> Path | None:
 def versions() -> dict[str, str]:
     installed = {}
     for package in PACKAGES:
-        try:
+        with suppress(importlib.metadata.PackageNotFoundError):
             installed[package] = importlib.metadata.version(package)
-        except importlib.metadata.PackageNotFoundError:
-            continue
     return installed

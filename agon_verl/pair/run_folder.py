@@ -28,9 +28,6 @@ class Metrics:
         """At each step the mean of those of `names` that it logged."""
         return mean_of(dict(zip(*self.curve(name), strict=True)) for name in names)
 
-    def held_out(self, data_source: str, way: str) -> tuple[list[int], list[float]]:
-        return self.curve(f"val-core/{data_source}/{way}/acc/mean@1")
-
     def validations(self) -> dict[str, dict[str, str]]:
         """By data source and way of answering, the metric with its held-out accuracy."""
         by_source: dict[str, dict[str, str]] = {}

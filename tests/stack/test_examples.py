@@ -140,7 +140,7 @@ def test_metrics_are_read_by_step(tmp_path: Path) -> None:
     assert metrics.last_step == 4
     assert metrics.curve("draft/acc") == ([1, 2, 3, 4], [0.25, 0.5, 0.75, 1.0])
     assert metrics.curve("pair/conversion") == ([1, 3], [0.25, 0.75])
-    assert metrics.held_out(SOURCE, "A_to_B") == ([0, 4], [0.45, 0.9])
+    assert metrics.curve(f"val-core/{SOURCE}/A_to_B/acc/mean@1") == ([0, 4], [0.45, 0.9])
 
 
 def test_an_incomplete_last_line_is_ignored(tmp_path: Path) -> None:

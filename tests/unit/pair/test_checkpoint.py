@@ -69,7 +69,7 @@ def test_a_step_saved_again_replaces_the_first(tmp_path: Path) -> None:
 def test_a_pointer_without_its_folder_means_the_newest_complete_one(tmp_path: Path) -> None:
     for step in (1, 2):
         save(tmp_path, step)
-    checkpoint.point_to(tmp_path, 7)
+    (tmp_path / checkpoint.POINTER).write_text("7")
     (tmp_path / "global_step_8").mkdir()  # no manifest: not ours, or torn by hand
     assert latest(tmp_path) == tmp_path / "global_step_2"
 
