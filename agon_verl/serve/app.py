@@ -9,8 +9,6 @@ import hmac
 import logging
 import time
 from collections.abc import Callable, Collection, Mapping
-from contextlib import aclosing
-from typing import Any
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
@@ -19,13 +17,12 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
-from agon_verl.inference.cascade import Solved
 from agon_verl.inference.players import InferenceError, read_mode
 from agon_verl.inference.vllm_engine import Engine
 from agon_verl.serve.protocol import ApiError, ChatRequest, parse_request
 from agon_verl.serve.replies import DONE, STILL_HERE, Reply, draft_fields, event, join_parts, usage_of
 from agon_verl.serve.request import RequestQueue, check_prompt, play
-from agon_verl.serve.splitter import StreamSplitter
+from agon_verl.serve.splitter import Part, StreamSplitter
 
 MAX_BODY = 8 * 2**20  # bytes
 KEEP_ALIVE = 10.0  # seconds between comments in a stream
@@ -154,16 +151,16 @@ class _Answer:
             self._streaming = True
             await _send_text(send, self._reply.chunk({"role": "assistant", "content": ""}))
             keep_alive = asyncio.ensure_future(_keep_alive(send, self._task))
-        parts: list[Any] = []
+        parts: list[tuple[Part, str]] = []
+
+        async def emit(pieces: list[tuple[Part, str]]) -> None:
+            parts.extend(pieces)
+            for part, text in pieces if chat.stream else ():
+                await _send_text(send, self._reply.chunk({part: text}))
+
         try:
-            async with queue.slot(), aclosing(play(engine, chat.messages, self._mode, sampling, splitter)) as pieces:
-                async for piece in pieces:
-                    if isinstance(piece, Solved):
-                        solved = piece
-                    elif chat.stream:
-                        await _send_text(send, self._reply.chunk(dict([piece])))
-                    else:
-                        parts.append(piece)
+            async with queue.slot():
+                solved = await play(engine, chat.messages, self._mode, sampling, splitter, emit)
         finally:
             if keep_alive is not None:
                 keep_alive.cancel()

@@ -6,7 +6,7 @@ keeps its slot through both stages: a challenge never waits behind the draft of 
 
 import asyncio
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import aclosing, asynccontextmanager, contextmanager
 
 from jinja2 import TemplateError
@@ -20,6 +20,8 @@ from agon_verl.inference.vllm_engine import Completion, Engine
 from agon_verl.pair.direction import DIRECTIONS
 from agon_verl.serve.protocol import ApiError
 from agon_verl.serve.splitter import Part, StreamSplitter
+
+Emit = Callable[[list[tuple[Part, str]]], Awaitable[None]]
 
 
 class RequestQueue:
@@ -87,17 +89,15 @@ def check_prompt(engine: Engine, messages: Messages, mode: str) -> bool:
 
 
 async def play(
-    engine: Engine, messages: Messages, mode: str, sampling: Sampling, splitter: StreamSplitter
-) -> AsyncGenerator[tuple[Part, str] | Solved, None]:
-    """The last stage in pieces, then all completions. Closed early, it takes its requests out of the engine."""
+    engine: Engine, messages: Messages, mode: str, sampling: Sampling, splitter: StreamSplitter, emit: Emit
+) -> Solved:
+    """Passes the last stage to `emit` in pieces. Cancelled, it takes its requests out of the engine."""
     drafter, player = read_mode(mode, engine.players.names)
-    messages, draft, shown = await first_stage(engine, messages, drafter, sampling)
+    messages, draft, attempt = await first_stage(engine, messages, drafter, sampling)
     async with aclosing(engine.stream(messages, player, sampling, lambda: splitter.stopped)) as stream:
         async for piece in stream:
             if isinstance(piece, Completion):
-                for part in splitter.feed("", last=True):
-                    yield part
-                yield Solved(piece, draft, shown)
-            else:
-                for part in splitter.feed(piece):
-                    yield part
+                await emit(splitter.feed("", last=True))
+                return Solved(piece, draft, attempt)
+            await emit(splitter.feed(piece))
+    raise InferenceError("vLLM ended a request without a completion")
