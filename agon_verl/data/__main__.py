@@ -5,6 +5,7 @@ import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from agon_verl.data import programs, sources
 from agon_verl.data.prepare import prepare
@@ -45,10 +46,8 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     return parser.parse_args(arguments)
 
 
-def _command(
-    commands: "argparse._SubParsersAction[argparse.ArgumentParser]", name: str, what: str
-) -> argparse.ArgumentParser:
-    parser = commands.add_parser(name, help=what, description=what, epilog=_EPILOG)
+def _command(commands: Any, name: str, what: str) -> argparse.ArgumentParser:
+    parser: argparse.ArgumentParser = commands.add_parser(name, help=what, description=what, epilog=_EPILOG)
     add, place = parser.add_argument, "PATH_OR_NAME"
     add("--from", dest="table", metavar=place, required=name == "custom", help="in place of the hub's dataset")
     add("--split", help="split to read if there are several")

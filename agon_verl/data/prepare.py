@@ -7,13 +7,14 @@ first, and the training set is compared with it as with every other evaluation s
 
 import hashlib
 import sys
+from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from agon_verl.data.load import InputTable, open_table
 from agon_verl.data.overlap import same_as, tokens
-from agon_verl.data.problem import DataError, Problem, Removed, Unusable
+from agon_verl.data.problem import DataError, Problem, Unusable
 from agon_verl.data.sources import Source
 
 _TEXT_COLUMNS = ("question", "problem", "prompt", "description", "content", "text")
@@ -25,11 +26,12 @@ class Prepared:
     heldout: list[Problem]
     tables: dict[str, InputTable]  # by their use
     rows: int  # read for training and held-out
-    removed: Removed
+    removed: Counter[str]  # rows, by reason in the order in which the reasons first occurred
+    tests_removed: Counter[str]
 
 
 def prepare(source: Source) -> Prepared:
-    removed = Removed()
+    removed: Counter[str] = Counter()
     tables: dict[str, InputTable] = {}
     if source.train == 0 and source.heldout == 0:
         raise DataError("--train 0 and --heldout 0 leave nothing to prepare: set one of them to a number above 0")
@@ -49,22 +51,25 @@ def prepare(source: Source) -> Prepared:
     if source.train != 0 or source.heldout_table is None:
         compared = [(name, _texts(source, name, tables)) for name in source.against]
         pool = _problems(source, source.table, "train", tables, removed)
-    read = len(pool) + len(separate) + sum(removed.rows.values())
+    tests_removed = sum((problem.tests_removed for problem in (*separate, *pool)), Counter[str]())
+    read = len(pool) + len(separate) + sum(removed.values())
     pool = _distinct(pool, [*compared, ("the held-out set", [problem.text for problem in separate])], removed)
     wanted = count + (1 if source.train is None else source.train)
     if len(pool) < wanted:
         requested = [f"--heldout {count}"] if count else []
         requested += ["1 or more to train on"] if source.train is None else [f"--train {source.train}"]
-        reasons = ", ".join(f"{count:,} {reason}" for reason, count in removed.rows.most_common())
+        reasons = ", ".join(f"{count:,} {reason}" for reason, count in removed.most_common())
         raise DataError(
             f"{len(pool):,} of {read:,} problems remain, but {wanted:,} are requested ({', '.join(requested)}): lower "
             f"that, or accept more problems (--difficulty, --where); removed were {reasons or 'none'}"
         )
     heldout, pool = (pool[:count], pool[count:]) if source.heldout_table is None else (separate[: source.heldout], pool)
-    return Prepared(pool[: source.train], heldout, tables, read, removed)
+    return Prepared(pool[: source.train], heldout, tables, read, removed, tests_removed)
 
 
-def _problems(source: Source, where: str, role: str, tables: dict[str, InputTable], removed: Removed) -> list[Problem]:
+def _problems(
+    source: Source, where: str, role: str, tables: dict[str, InputTable], removed: Counter[str]
+) -> list[Problem]:
     """The problems of one table, in the order of their hashes."""
     split = source.heldout_split if role == "heldout" else source.split
     tables[role] = open_table(
@@ -73,9 +78,9 @@ def _problems(source: Source, where: str, role: str, tables: dict[str, InputTabl
     problems = []
     for number, row in enumerate(progress(tables[role].rows, f"reading {where}")):
         try:
-            problems.append(source.convert(row, number, removed))
+            problems.append(replace(source.convert(row), row=number))
         except Unusable as reason:
-            removed.rows[str(reason)] += 1
+            removed[str(reason)] += 1
         except DataError:
             raise
         except (KeyError, TypeError, ValueError) as error:
@@ -90,7 +95,9 @@ def _problems(source: Source, where: str, role: str, tables: dict[str, InputTabl
     return sorted(problems, key=rank)
 
 
-def _distinct(pool: list[Problem], compared: Iterable[tuple[str, Sequence[str]]], removed: Removed) -> list[Problem]:
+def _distinct(
+    pool: list[Problem], compared: Iterable[tuple[str, Sequence[str]]], removed: Counter[str]
+) -> list[Problem]:
     """The problems of the pool that are in none of the other sets and are not like an earlier one."""
     names = [name for name, texts in compared for _ in texts]
     others = [tokens(text) for _, texts in compared for text in texts]
@@ -103,11 +110,11 @@ def _distinct(pool: list[Problem], compared: Iterable[tuple[str, Sequence[str]]]
     for number, problem in enumerate(pool):
         other, how = same.get(len(others) + number, (None, ""))
         if other is not None and other < len(others):
-            removed.rows[f"{how} to one of {names[other]}"] += 1
+            removed[f"{how} to one of {names[other]}"] += 1
         elif len(answers[tuple(mine[number])]) > 1:
-            removed.rows["equal to another with another reference"] += 1
+            removed["equal to another with another reference"] += 1
         elif other is not None:
-            removed.rows[f"{how} to another"] += 1
+            removed[f"{how} to another"] += 1
         else:
             kept.append(problem)
     return kept

@@ -1,4 +1,4 @@
-"""A problem of any source, and the errors and counts of the conversion."""
+"""A problem of any source, and the errors of the conversion."""
 
 from collections import Counter
 from dataclasses import dataclass, field
@@ -17,17 +17,10 @@ class Unusable(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """`row` is its number in the input. `extra` has the same keys for all problems of a source."""
+    """`extra` has the same keys for all problems of a source. `tests_removed` counts by reason; `row` is its number."""
 
     text: str
     ground_truth: str
-    row: int
     extra: dict[str, Any] = field(default_factory=dict)
-
-
-@dataclass
-class Removed:
-    """How many rows were removed for each reason, in the order in which the reasons first occurred."""
-
-    rows: Counter[str] = field(default_factory=Counter)
-    tests: Counter[str] = field(default_factory=Counter)  # of programming problems that were kept
+    tests_removed: Counter[str] = field(default_factory=Counter)
+    row: int = 0

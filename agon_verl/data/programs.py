@@ -19,10 +19,11 @@ Limits: contests set theirs for C++, so time is multiplied (`--time-factor`, at 
 
 import json
 import re
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from agon_verl.data.problem import DataError, Problem, Removed, Unusable
+from agon_verl.data.problem import DataError, Problem, Unusable
 from agon_verl.data.sources import Source, custom
 from agon_verl.game.domains.code import CODE
 
@@ -59,7 +60,7 @@ def codecontests(difficulty: str, max_tests: int, time_factor: float) -> Source:
         if label not in DIFFICULTIES:
             raise DataError(f"--difficulty {label} is unknown: use one or more of {', '.join(DIFFICULTIES)}")
 
-    def convert(row: Mapping[str, Any], number: int, removed: Removed) -> Problem:
+    def convert(row: Mapping[str, Any]) -> Problem:
         level = row["difficulty"]
         label = DIFFICULTIES[level] if isinstance(level, int) and 0 <= level < len(DIFFICULTIES) else str(level)
         if label not in wanted:
@@ -72,7 +73,7 @@ def codecontests(difficulty: str, max_tests: int, time_factor: float) -> Source:
             limits["time_limit"] = min(seconds * time_factor, _LONGEST_TIME)
         if memory := row.get("memory_limit_bytes"):
             limits["memory_limit"] = max(memory // 1_000_000, _LEAST_MEMORY)
-        return _program(row["description"], tests, limits, max_tests, number, removed, name=row["name"], level=label)
+        return _program(row["description"], tests, limits, max_tests, name=row["name"], level=label)
 
     return Source(
         name="codecontests",
@@ -88,9 +89,9 @@ def codecontests(difficulty: str, max_tests: int, time_factor: float) -> Source:
 def custom_code(table: str, name: str, problem: str, tests: str, where: Iterable[str], max_tests: int) -> Source:
     """`tests` is one column with the tests, or two with inputs and outputs."""
 
-    def make(text: Any, inputs: Any, *outputs: Any, number: int, removed: Removed) -> Problem:
+    def make(text: Any, inputs: Any, *outputs: Any) -> Problem:
         both = {"input": inputs, "output": outputs[0]} if outputs else inputs
-        return _program(text, [[], pairs(both, tests)], {}, max_tests, number, removed)
+        return _program(text, [[], pairs(both, tests)], {}, max_tests)
 
     return custom(table, (problem, *tests.split(",", 1)), where, make, data_source=name, domain=CODE)
 
@@ -117,13 +118,7 @@ def pairs(tests: Any, column: str) -> list[tuple[str, str]]:
 
 
 def _program(
-    text: Any,
-    kinds: Sequence[Sequence[tuple[str, str]]],
-    limits: Mapping[str, float],
-    max_tests: int,
-    number: int,
-    removed: Removed,
-    **extra: Any,
+    text: Any, kinds: Sequence[Sequence[tuple[str, str]]], limits: Mapping[str, float], max_tests: int, **extra: Any
 ) -> Problem:
     """`kinds` are the tests in the order in which they are kept; the first kind is in the statement."""
     text = str(text or "").strip()
@@ -135,8 +130,7 @@ def _program(
         raise Unusable("that are interactive")
     if any(map(_allows_several, re.split(r"[.!?\n]", text))):
         raise Unusable("with several right outputs and no checker")
-    dropped = Removed()
-    usable = _usable(kinds, dropped)
+    usable, removed = _usable(kinds)
     if not any(usable):
         raise Unusable("without a test that can be judged")
     chosen: list[list[tuple[str, str]]] = []
@@ -147,10 +141,9 @@ def _program(
         raise Unusable(f"with fewer than {FEWEST_TESTS} tests, or none beyond those in the statement")
     if len({output.strip() for _, output in tests}) == 1:
         raise Unusable("with the same output in every test")
-    removed.tests.update(dropped.tests)
-    removed.tests["over the most tests a problem may have"] += sum(map(len, usable)) - len(tests)
+    removed["over the most tests a problem may have"] = sum(map(len, usable)) - len(tests)
     truth = {"inputs": [sent for sent, _ in tests], "outputs": [expected for _, expected in tests], **limits}
-    return Problem(text, json.dumps(truth, ensure_ascii=False), number, {"tests": len(tests), **extra})
+    return Problem(text, json.dumps(truth, ensure_ascii=False), {"tests": len(tests), **extra}, removed)
 
 
 def _allows_several(sentence: str) -> bool:
@@ -160,24 +153,25 @@ def _allows_several(sentence: str) -> bool:
     return bool(_SEVERAL.search(sentence) and _OF_SEVERAL.search(sentence) and not _ONE_OF_THEM.search(sentence))
 
 
-def _usable(kinds: Sequence[Sequence[tuple[str, str]]], dropped: Removed) -> list[list[tuple[str, str]]]:
+def _usable(kinds: Sequence[Sequence[tuple[str, str]]]) -> tuple[list[list[tuple[str, str]]], Counter[str]]:
+    removed: Counter[str] = Counter()
     outputs: dict[str, str] = {}
     usable: list[list[tuple[str, str]]] = []
     for kind in kinds:
         usable.append([])
         for sent, expected in kind:
             if not expected.strip():
-                dropped.tests["with a blank output"] += 1
+                removed["with a blank output"] += 1
             elif len(sent.encode()) + len(expected.encode()) > LONGEST_TEST:
-                dropped.tests[f"of more than {LONGEST_TEST:,} bytes"] += 1
+                removed[f"of more than {LONGEST_TEST:,} bytes"] += 1
             elif (earlier := outputs.get(sent.strip())) is None:
                 outputs[sent.strip()] = expected
                 usable[-1].append((sent, expected))
             elif earlier.split() != expected.split():
                 raise Unusable("that give one input two outputs")
             else:
-                dropped.tests["repeated"] += 1
-    return usable
+                removed["repeated"] += 1
+    return usable, removed
 
 
 def _spread(tests: list[tuple[str, str]], room: int) -> list[tuple[str, str]]:

@@ -16,7 +16,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from agon_verl.data.problem import DataError, Problem, Removed, Unusable
+from agon_verl.data.problem import DataError, Problem, Unusable
 from agon_verl.game.boxes import boxes
 from agon_verl.game.domains.domain import Domain
 from agon_verl.game.domains.math import MATH
@@ -47,7 +47,7 @@ class Source:
 
     name: str
     table: str
-    convert: Callable[[Mapping[str, Any], int, Removed], Problem]
+    convert: Callable[[Mapping[str, Any]], Problem]
     needed: Collection[str]
     optional: Collection[str] = ()
     data_source: str = ""  # the name, if empty
@@ -66,13 +66,11 @@ class Source:
 def deepmath(difficulty: str) -> Source:
     low, high = _range(difficulty)
 
-    def convert(row: Mapping[str, Any], number: int, removed: Removed) -> Problem:
+    def convert(row: Mapping[str, Any]) -> Problem:
         level = row["difficulty"]
         if level is None or not low <= float(level) <= high:
             raise Unusable(f"of another difficulty than {difficulty}")
-        problem = _math(
-            row["question"], row["final_answer"], number, difficulty=float(level), topic=row.get("topic") or ""
-        )
+        problem = _math(row["question"], row["final_answer"], difficulty=float(level), topic=row.get("topic") or "")
         if is_binary(problem.ground_truth):
             raise Unusable("with a binary answer")
         return problem
@@ -90,11 +88,11 @@ def deepmath(difficulty: str) -> Source:
 
 
 def gsm8k() -> Source:
-    def convert(row: Mapping[str, Any], number: int, removed: Removed) -> Problem:
+    def convert(row: Mapping[str, Any]) -> Problem:
         _, marked, answer = str(row["answer"] or "").rpartition("####")
         if not marked:
             raise Unusable("without an answer behind ####")
-        return _math(row["question"], answer, number)
+        return _math(row["question"], answer)
 
     return Source(
         name="gsm8k",
@@ -107,10 +105,8 @@ def gsm8k() -> Source:
 
 
 def math500() -> Source:
-    def convert(row: Mapping[str, Any], number: int, removed: Removed) -> Problem:
-        return _math(
-            row["problem"], row["answer"], number, subject=row.get("subject") or "", level=int(row.get("level") or 0)
-        )
+    def convert(row: Mapping[str, Any]) -> Problem:
+        return _math(row["problem"], row["answer"], subject=row.get("subject") or "", level=int(row.get("level") or 0))
 
     return Source(
         name="math500",
@@ -137,7 +133,7 @@ def custom(
         column, sign, wanted = match.groups()
         conditions.append((column, sign, wanted.strip("'\"")))
 
-    def convert(row: Mapping[str, Any], number: int, removed: Removed) -> Problem:
+    def convert(row: Mapping[str, Any]) -> Problem:
         for column, sign, wanted in conditions:
             actual = _value(row, column)
             try:
@@ -146,7 +142,7 @@ def custom(
                 good = _COMPARE[sign](str(actual), wanted)
             if not good:
                 raise Unusable(f"not {column}{sign}{wanted}")
-        return make(*(_value(row, column) for column in columns), number=number, removed=removed)
+        return make(*(_value(row, column) for column in columns))
 
     names = (*columns, *(column for column, _, _ in conditions))
     needed = list(dict.fromkeys(name.partition(".")[0] for name in names))  # for `a.b`, the column is `a`
@@ -154,10 +150,7 @@ def custom(
 
 
 def custom_math(table: str, name: str, problem: str, answer: str, where: Iterable[str]) -> Source:
-    def make(text: Any, reference: Any, number: int, removed: Removed) -> Problem:
-        return _math(text, reference, number)
-
-    return custom(table, (problem, answer), where, make, data_source=name, against=(GSM8K, MATH500))
+    return custom(table, (problem, answer), where, _math, data_source=name, against=(GSM8K, MATH500))
 
 
 def is_binary(answer: str) -> bool:
@@ -180,7 +173,7 @@ def _value(row: Mapping[str, Any], column: str) -> Any:
     return result
 
 
-def _math(text: Any, answer: Any, number: int, **extra: Any) -> Problem:
+def _math(text: Any, answer: Any, **extra: Any) -> Problem:
     text, reference = str(text or "").strip(), "" if answer is None else str(answer).strip()
     if (box := boxes(reference)) and box[0].end - box[0].start == len(reference):
         reference = box[0].content.strip()
@@ -190,7 +183,7 @@ def _math(text: Any, answer: Any, number: int, **extra: Any) -> Problem:
         raise Unusable("without a reference answer")
     if len(reference) > _LONGEST:
         raise Unusable(f"with a reference of more than {_LONGEST} characters")
-    return Problem(text, reference, number, extra)
+    return Problem(text, reference, extra)
 
 
 def _range(text: str) -> tuple[float, float]:

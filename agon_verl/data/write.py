@@ -83,9 +83,9 @@ def report(source: Source, prepared: Prepared, tables: Mapping[str, Sequence[Row
         "seed": source.seed,
         "inputs": {role: {"name": table.name, "version": table.version} for role, table in prepared.tables.items()},
         "rows_read": prepared.rows,
-        "removed": dict(prepared.removed.rows),
-        "left_over": prepared.rows - sum(prepared.removed.rows.values()) - sum(map(len, tables.values())),
-        "tests_removed": {reason: count for reason, count in prepared.removed.tests.items() if count},
+        "removed": dict(prepared.removed),
+        "left_over": prepared.rows - sum(prepared.removed.values()) - sum(map(len, tables.values())),
+        "tests_removed": dict(prepared.tests_removed),
         "files": {
             f"{split}.parquet": {
                 "rows": len(table),

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from agon_verl.data.problem import DataError, Problem, Removed, Unusable
+from agon_verl.data.problem import DataError, Problem, Unusable
 from agon_verl.data.programs import DIFFICULTIES, codecontests, custom_code, pairs
 from agon_verl.game.domains.code import CODE
 from agon_verl.game.transcript import final_program, read
@@ -32,13 +32,12 @@ def contest(**changes: Any) -> dict[str, Any]:
     return row | changes
 
 
-def convert(row: dict[str, Any], max_tests: int = 20, removed: Removed | None = None) -> Problem:
-    return codecontests("EASY,A", max_tests, 3.0).convert(row, 0, removed or Removed())
+def convert(row: dict[str, Any], max_tests: int = 20) -> Problem:
+    return codecontests("EASY,A", max_tests, 3.0).convert(row)
 
 
 def test_a_problem_with_its_tests_and_limits() -> None:
-    removed = Removed()
-    problem = convert(contest(), 8, removed)
+    problem = convert(contest(), 8)
     truth = json.loads(problem.ground_truth)
     assert truth["inputs"] == [
         "1\n",
@@ -53,7 +52,7 @@ def test_a_problem_with_its_tests_and_limits() -> None:
     assert truth["outputs"][-1] == "78\n"
     assert truth["time_limit"] == 4.5 and truth["memory_limit"] == 256
     assert problem.extra == {"tests": 8, "name": "1_A. Double", "level": "EASY"}
-    assert removed.tests == {"over the most tests a problem may have": 31}
+    assert problem.tests_removed == {"over the most tests a problem may have": 31}
 
 
 def test_no_limits() -> None:
@@ -124,11 +123,10 @@ def test_one_right_output(description: str) -> None:
 
 
 def test_tests_that_say_nothing_are_dropped_and_counted() -> None:
-    removed = Removed()
     odd = {"input": ["3\n", "3 ", "50", "51"], "output": ["6\n", "6", " \n", "1" * 100_001]}
-    problem = convert(contest(private_tests=odd, generated_tests=doubles(7, 8, 9)), removed=removed)
+    problem = convert(contest(private_tests=odd, generated_tests=doubles(7, 8, 9)))
     assert json.loads(problem.ground_truth)["inputs"] == ["1\n", "2\n", "3\n", "7\n", "8\n", "9\n"]
-    counted = {reason: count for reason, count in removed.tests.items() if count}
+    counted = {reason: count for reason, count in problem.tests_removed.items() if count}
     assert counted == {"repeated": 1, "with a blank output": 1, "of more than 100,000 bytes": 1}
 
 
@@ -148,7 +146,7 @@ def test_layouts_of_tests(value: Any) -> None:
 def test_two_columns_of_tests() -> None:
     source = custom_code("table", "mine", "text", "in,meta.out", [], 20)
     row = {"text": "Double.", "in": list("12345"), "meta": json.dumps({"out": ["2", "4", "6", "8", "10"]})}
-    assert json.loads(source.convert(row, 0, Removed()).ground_truth)["outputs"] == ["2", "4", "6", "8", "10"]
+    assert json.loads(source.convert(row).ground_truth)["outputs"] == ["2", "4", "6", "8", "10"]
     assert source.needed == ["text", "in", "meta"]
 
 
