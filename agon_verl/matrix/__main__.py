@@ -12,7 +12,6 @@ import json
 import sys
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -21,21 +20,9 @@ from agon_verl.errors import AgonError
 from agon_verl.evaluate.results import RESULTS, Results
 from agon_verl.evaluate.summary import sources
 from agon_verl.files import write_atomically
-from agon_verl.matrix.cells import (
-    BASE,
-    TRAINED,
-    CellState,
-    MatrixError,
-    Plan,
-    Runner,
-    evaluate,
-    parity,
-    run_here,
-    steps,
-    train,
-)
-from agon_verl.matrix.rows import MODES, PAIR, main_table
-from agon_verl.pair.run_folder import METRICS
+from agon_verl.game.roles import BASE
+from agon_verl.matrix.cells import CellState, MatrixError, Plan, Runner, check_budgets, evaluate, run_cell, run_here
+from agon_verl.matrix.rows import MODES, main_table
 from agon_verl.program import program_name
 
 METHODS = sorted(path.stem for path in (Path(recipes.__file__).parent / "method").glob("*.yaml"))
@@ -81,28 +68,6 @@ def configured(plan: Plan, method: str, seed: int) -> Any:
             return compose("ppo_trainer", overrides=plan.training(method, seed))
     except HydraException as error:
         raise MatrixError(f"verl's configuration does not compose with these overrides: {error}") from error
-
-
-def run_cell(plan: Plan, method: str, seed: int, run: Runner) -> CellState:
-    """Train and evaluate one cell, as far as that is not done yet."""
-    folder, cell = plan.folder(method, seed), CellState("evaluated")
-    try:
-        train(plan, method, seed, run)
-        evaluate(plan, folder / "checkpoints", folder / "eval", seed, MODES.get(method, PAIR), run)
-    except MatrixError as error:
-        cell = CellState("trained" if (folder / TRAINED).exists() else "failed", error=str(error))
-    print(f"{method}, seed {seed}: {cell.state}{' - ' + cell.error if cell.error else ''}", flush=True)
-    return cell
-
-
-def check_budgets(plan: Plan, rollouts: int, cells: Mapping[str, CellState]) -> dict[str, CellState]:
-    """Compare each trained cell with the others: the same rollouts for the same number of problems."""
-    logged = {key: steps(plan.out / key / METRICS) for key, cell in cells.items() if cell.state != "failed"}
-    problems = max((sum(int(s["ledger/problems"]) for s in each) for each in logged.values()), default=0)
-    return {
-        key: replace(cell, parity=parity(logged[key], rollouts, problems)) if key in logged else cell
-        for key, cell in cells.items()
-    }
 
 
 def matrix(options: argparse.Namespace, evaluation: list[str], overrides: list[str], run: Runner) -> str:

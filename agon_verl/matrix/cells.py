@@ -17,15 +17,15 @@ import os
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Protocol
 
 from agon_verl.errors import AgonError
 from agon_verl.files import write_atomically
+from agon_verl.matrix.rows import MODES, PAIR
 from agon_verl.pair.run_folder import METRICS, read_metrics
 
-BASE = "base"  # the folder of the untrained model
 TRAINED = "trained.json"
 
 
@@ -131,3 +131,25 @@ def parity(logged: Sequence[dict[str, float]], n: int, problems: int) -> str:
             return f"step {number} generated {made:.0f} rollouts for {drawn:.0f} problems, not {2 * n * drawn:.0f}"
     seen = sum(step["ledger/problems"] for step in logged)
     return "ok" if seen == problems else f"trained on {seen:.0f} problems, not {problems}"
+
+
+def run_cell(plan: Plan, method: str, seed: int, run: Runner) -> CellState:
+    """Train and evaluate one cell, as far as that is not done yet."""
+    folder, cell = plan.folder(method, seed), CellState("evaluated")
+    try:
+        train(plan, method, seed, run)
+        evaluate(plan, folder / "checkpoints", folder / "eval", seed, MODES.get(method, PAIR), run)
+    except MatrixError as error:
+        cell = CellState("trained" if (folder / TRAINED).exists() else "failed", error=str(error))
+    print(f"{method}, seed {seed}: {cell.state}{' - ' + cell.error if cell.error else ''}", flush=True)
+    return cell
+
+
+def check_budgets(plan: Plan, rollouts: int, cells: Mapping[str, CellState]) -> dict[str, CellState]:
+    """Compare each trained cell with the others: the same rollouts for the same number of problems."""
+    logged = {key: steps(plan.out / key / METRICS) for key, cell in cells.items() if cell.state != "failed"}
+    problems = max((sum(int(s["ledger/problems"]) for s in each) for each in logged.values()), default=0)
+    return {
+        key: replace(cell, parity=parity(logged[key], rollouts, problems)) if key in logged else cell
+        for key, cell in cells.items()
+    }
