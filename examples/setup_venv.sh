@@ -2,7 +2,7 @@
 # Makes an environment in the repository root from a lock file, or does nothing when it is up to date.
 #
 #   bash examples/setup_venv.sh         .venv from requirements-cpu.txt: everything, on the CPU (3 GB)
-#   bash examples/setup_venv.sh unit    .venv-unit from requirements-unit.txt: the linters and tests/unit (600 MB)
+#   bash examples/setup_venv.sh unit    .venv-unit from requirements-unit.txt: the linters and tests/unit (750 MB)
 #
 # PYTHON=/path/to/python3.11 picks the interpreter; TORCH_CPU_INDEX=url replaces PyTorch's CPU wheel index (a mirror).
 set -euo pipefail
@@ -11,7 +11,7 @@ cd "$root"
 
 case ${1:-cpu} in
   cpu) venv="$root/.venv" lock=requirements-cpu.txt cost="about 3 minutes and 3 GB the first time" ;;
-  unit) venv="$root/.venv-unit" lock=requirements-unit.txt cost="about a minute and 600 MB the first time" ;;
+  unit) venv="$root/.venv-unit" lock=requirements-unit.txt cost="about a minute and 750 MB the first time" ;;
   *) echo "usage: bash examples/setup_venv.sh [cpu|unit]" >&2 && exit 2 ;;
 esac
 log="$venv/setup.log"
