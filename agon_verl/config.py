@@ -1,44 +1,42 @@
-"""The `agon:` section of a run's config. The annotations and the tables below are all of its checks."""
+"""The `agon:` section of a run's config. The annotations and the table below are all of its checks."""
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import field
 from typing import Annotated, Any, Literal
 
 from omegaconf import DictConfig, OmegaConf
+from pydantic import AfterValidator, Field, TypeAdapter, ValidationError
+from pydantic.dataclasses import dataclass
 
 from agon_verl.errors import ConfigError
 from agon_verl.game.domains import DOMAINS
 from agon_verl.game.rewards import Rival, Stack
-from agon_verl.game.roles import ADAPTERS, Players, Rotation, directions
+from agon_verl.game.roles import ADAPTERS, Adapter, Players, Rotation, directions
 from agon_verl.game.transcript import REASONING_TAGS
-from agon_verl.health.alarms import AlarmConfig
-from agon_verl.settings import Rule, check_fields, load, one_of
+from agon_verl.health.alarms import STRICT, AlarmConfig, one_of
 
 METHOD = ("rotation", "players", "reads", "rival", "reward", "tiebreak_weight")  # what a method of the paper sets
 
-SamplingName = Literal["temperature", "top_p", "top_k", "max_tokens"]
-Adapter = Annotated[str, one_of(ADAPTERS)]
-Weight = Annotated[float, Rule(lambda value: value >= 0, "must not be negative")]
-Share = Annotated[float, Rule(lambda value: 0 <= value < 1, "must be a share in [0, 1)")]
+Tag = Annotated[str, Field(min_length=1)]
+Weight = Annotated[float, Field(ge=0)]
+Share = Annotated[float, Field(ge=0, lt=1)]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, config=STRICT)
 class Opponent:
     """Whose drafts challengers read for a share of the problems, in place of the live rival's."""
 
     share: Share = 0.0
     source: Literal["snapshot", "base"] = "snapshot"
-    every: Annotated[int, Rule(lambda steps: steps >= 1, "must be at least 1 step")] = 10
-
-    def __post_init__(self) -> None:
-        check_fields(self, "agon.opponent")
+    every: Annotated[int, Field(ge=1)] = 10
 
     @property
     def snapshots(self) -> bool:
         return self.share > 0 and self.source == "snapshot"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, config=STRICT)
 class AgonConfig:
     """The game's settings; `recipes/recipe/agon.yaml` explains each one."""
 
@@ -49,23 +47,24 @@ class AgonConfig:
     reward: Stack = "adv"
     format_weight: Weight = 0.5
     tiebreak_weight: Weight = 0.0
-    domain: Annotated[str, one_of(DOMAINS)] = "math"
-    reasoning_tags: Annotated[tuple[str, str], Rule(all, "must be an opening and a closing tag")] = REASONING_TAGS
-    challenge_sampling: Mapping[SamplingName, float] = field(default_factory=dict)
-    min_summary_tokens: Annotated[int, Rule(lambda tokens: tokens >= 0, "must not be negative")] = 32
-    init_noise: Annotated[float, Rule(lambda std: std > 0, "must be above 0, or both adapters start equal")] = 0.01
+    domain: Annotated[str, AfterValidator(one_of(DOMAINS))] = "math"
+    reasoning_tags: tuple[Tag, Tag] = REASONING_TAGS
+    challenge_sampling: Mapping[Literal["temperature", "top_p", "top_k", "max_tokens"], float] = field(
+        default_factory=dict
+    )
+    min_summary_tokens: Annotated[int, Field(ge=0)] = 32
+    init_noise: Annotated[float, Field(gt=0)] = 0.01  # at 0 both adapters would start equal
     seed: int = 0
     init: Mapping[Adapter, str | None] = field(default_factory=lambda: dict.fromkeys(ADAPTERS))
     lr: Mapping[Adapter, float | None] = field(default_factory=lambda: dict.fromkeys(ADAPTERS))
-    frozen: Sequence[Adapter] = ()
+    frozen: tuple[Adapter, ...] = ()
     opponent: Opponent = field(default_factory=Opponent)
     alarms: AlarmConfig = field(default_factory=AlarmConfig)
     self_check: bool = True
-    reward_timeout: Annotated[float, Rule(lambda seconds: seconds > 0, "must be above 0 seconds")] = 90.0
+    reward_timeout: Annotated[float, Field(gt=0)] = 90.0
     max_failed: Share = 0.1
 
     def __post_init__(self) -> None:
-        check_fields(self, "agon")
         for conflict, message in CONFLICTS:
             if conflict(self):
                 raise ConfigError(message.format(self))
@@ -86,7 +85,21 @@ class AgonConfig:
         section = config.get("agon")
         if section is None:
             raise ConfigError("the config has no section agon: start from +recipe=agon or +recipe=agon_cpu")
-        return load(cls, "agon", OmegaConf.to_container(section, resolve=True))
+        try:  # as JSON, where lists and sections are accepted for tuples and dataclasses even in strict mode
+            return TypeAdapter(cls).validate_json(json.dumps(OmegaConf.to_container(section, resolve=True)))
+        except ValidationError as error:
+            raise ConfigError(_sentence(error)) from None
+
+
+def _sentence(error: ValidationError) -> str:
+    """The first error, as `agon.reward=sum: Input should be 'coop', 'adv' or 'margin'`."""
+    first = error.errors()[0]
+    name = ".".join(["agon", *(str(part) for part in first["loc"] if part != "[key]")])
+    if first["type"] == "value_error":
+        return str(first["ctx"]["error"]).format(name)
+    if first["type"] == "unexpected_keyword_argument":
+        return f"{name} is not a setting: recipes/recipe/agon.yaml lists them"
+    return f"{name}={first['input']}: {first['msg']}"
 
 
 _PLAYER = directions("one")[0].drafter

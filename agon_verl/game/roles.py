@@ -6,7 +6,8 @@ player, as in plain GRPO and in self-refinement, A is both.
 
 from typing import Literal, NamedTuple, get_args
 
-ADAPTERS = ("A", "B")  # the only place that names them
+Adapter = Literal["A", "B"]  # the only place that names them
+ADAPTERS: tuple[Adapter, Adapter] = get_args(Adapter)
 BASE = "base"  # the player without an adapter
 Rotation = Literal["alternate", "fixed"]
 Players = Literal["pair", "one"]

@@ -5,15 +5,17 @@ and again only after the metric has recovered. A value that is not finite counts
 alarms, which are about just that; the first of these is raised at once.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import asdict, dataclass, field
 from math import isfinite
 from typing import Annotated, Any
 
+import pydantic.dataclasses
+from pydantic import AfterValidator, ConfigDict, Field
+
 from agon_verl.errors import ConfigError
 from agon_verl.health.averages import Average
 from agon_verl.health.rules import NAMES, RULES, AlarmRule
-from agon_verl.settings import Rule, check_fields, one_of
 
 BEYOND: dict[str, Callable[[float, Any], bool]] = {
     "above": lambda value, limit: value > limit,
@@ -21,21 +23,32 @@ BEYOND: dict[str, Callable[[float, Any], bool]] = {
     "further from 0 than": lambda value, limit: abs(value) > limit,
     "not finite": lambda value, _: not isfinite(value),
 }
+STRICT = ConfigDict(strict=True, extra="forbid", allow_inf_nan=False)
 
 
-Name = Annotated[str, one_of(NAMES)]
+def one_of(allowed: Collection[str]) -> Callable[[str], str]:
+    """A validator for names that are known at run time only."""
+
+    def check(name: str) -> str:
+        if name not in allowed:
+            raise ValueError(f"{{}}={name} is unknown: use one of {', '.join(allowed)}")
+        return name
+
+    return check
 
 
-@dataclass(frozen=True)
+Name = Annotated[str, AfterValidator(one_of(NAMES))]
+
+
+@pydantic.dataclasses.dataclass(frozen=True, config=STRICT)
 class AlarmConfig:
     """`limits` replaces default limits by alarm, null turns one off; alarms in `stop` end the run, the others warn."""
 
-    patience: Annotated[int, Rule(lambda updates: updates >= 1, "must be at least 1 update")] = 5
+    patience: Annotated[int, Field(ge=1)] = 5
     limits: Mapping[Name, float | None] = field(default_factory=dict)
-    stop: Sequence[Name] = ("gradient_stuck",)
+    stop: tuple[Name, ...] = ("gradient_stuck",)
 
     def __post_init__(self) -> None:
-        check_fields(self, "agon.alarms")
         without_limit = [rule.name for rule in RULES if rule.limit is None]
         for name, limit in self.limits.items():
             if limit is None and name in self.stop:

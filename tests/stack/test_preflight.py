@@ -59,7 +59,7 @@ def test_good_input_passes(good: list[str]) -> None:
         ("critic.enable=true", ["critic.enable=True", "no critic"]),
         ("trainer.use_v1=false", ["trainer.use_v1=False", "V1"]),
         ("actor_rollout_ref.model.lora_adapter_path=/x", ["lora_adapter_path=/x", "agon.init.A"]),
-        ("agon.reward=zero_sum", ["agon.reward=zero_sum", "coop, adv, margin"]),
+        ("agon.reward=zero_sum", ["agon.reward=zero_sum", "margin"]),
         ("data.max_prompt_length=90", ["data.max_prompt_length=90", "raise it to"]),
         ("data.train_batch_size=64", ["data.train_batch_size=64", "16 problems"]),
         ("data.train_files=/nowhere.parquet", ["data.train_files=/nowhere.parquet", "is not a file"]),

@@ -1,5 +1,6 @@
 """The `agon:` section of a run's config: what is read, and what is refused."""
 
+import re
 from typing import Any
 
 import pytest
@@ -37,54 +38,60 @@ def test_a_config_without_the_section_is_refused() -> None:
 
 
 @pytest.mark.parametrize(
-    ("section", "words"),
+    ("section", "message"),
     [
-        ({"reward": "zero_sum"}, "agon.reward=zero_sum is unknown: use one of coop, adv, margin"),
-        ({"rotation": "random"}, "agon.rotation=random is unknown: use one of alternate, fixed"),
-        ({"players": "crowd"}, "agon.players=crowd is unknown: use one of pair, one"),
-        ({"reads": "all"}, "agon.reads=all is unknown: use one of summary, nothing"),
-        ({"rival": "none"}, "agon.rival=none is unknown: use one of own, shared"),
+        ({"reward": "zero_sum"}, "agon.reward=zero_sum: Input should be 'coop', 'adv' or 'margin'"),
+        ({"rotation": "random"}, "agon.rotation=random: Input should be 'alternate' or 'fixed'"),
+        ({"players": "crowd"}, "agon.players=crowd: Input should be 'pair' or 'one'"),
+        ({"reads": "all"}, "agon.reads=all: Input should be 'summary' or 'nothing'"),
+        ({"rival": "none"}, "agon.rival=none: Input should be 'own' or 'shared'"),
         ({"domain": "law"}, "agon.domain=law is unknown: use one of math, code"),
-        ({"lambda": 1}, "agon=lambda is unknown: use one of rotation, .*format_weight"),
-        ({"challenge_sampling": {"beams": 2}}, "agon.challenge_sampling=beams is unknown: use one of temperature"),
-        ({"challenge_sampling": {"top_p": "high"}}, "agon.challenge_sampling.top_p=high must be a number"),
-        ({"format_weight": -1}, "agon.format_weight=-1 must not be negative"),
-        ({"tiebreak_weight": "x"}, "agon.tiebreak_weight=x must be a number"),
-        ({"min_summary_tokens": 1.5}, "agon.min_summary_tokens=1.5 must be a whole number"),
-        ({"seed": True}, "agon.seed=True must be a whole number"),
-        ({"self_check": "no"}, "agon.self_check=no must be true or false"),
-        ({"init_noise": 0}, "agon.init_noise=0 must be above 0"),
-        ({"init": {"C": None}}, "agon.init=C is unknown: use one of A, B"),
-        ({"init": {"A": 3}}, "agon.init.A=3 must be a text"),
-        ({"lr": {"A": "fast"}}, "agon.lr.A=fast must be a number"),
-        ({"frozen": ["C"]}, "agon.frozen=C is unknown: use one of A, B"),
-        ({"frozen": "A"}, r"agon.frozen=A must be a list, as in \[A\]"),
-        ({"frozen": ["A", "B"]}, "agon.frozen contains every adapter"),
-        ({"reasoning_tags": ["<r>"]}, r"agon.reasoning_tags=\['<r>'\] must have 2 entries"),
-        ({"reasoning_tags": ["<r>", ""]}, "agon.reasoning_tags=.* must be an opening and a closing tag"),
-        ({"reward_timeout": 0}, "agon.reward_timeout=0 must be above 0 seconds"),
-        ({"max_failed": 1}, r"agon.max_failed=1 must be a share in \[0, 1\)"),
-        ({"opponent": {"share": 1.0}}, r"agon.opponent.share=1.0 must be a share in \[0, 1\)"),
-        ({"opponent": {"source": "past"}}, "agon.opponent.source=past is unknown: use one of snapshot, base"),
-        ({"opponent": {"every": 0}}, "agon.opponent.every=0 must be at least 1 step"),
-        ({"opponent": {"from": "x"}}, "agon.opponent=from is unknown: use one of share, source, every"),
-        ({"alarms": {"patience": 0}}, "agon.alarms.patience=0 must be at least 1 update"),
-        ({"alarms": {"limits": {"damage": "high"}}}, "agon.alarms.limits.damage=high must be a number"),
-        ({"alarms": {"stop": ["harm"]}}, "agon.alarms.stop=harm is unknown: use one of dead_groups"),
-        ({"alarms": {"limit": {}}}, "agon.alarms=limit is unknown: use one of patience, limits, stop"),
-        ({"alarms": None}, "agon.alarms=None must be a section with patience, limits, stop"),
+        ({"lambda": 1}, "agon.lambda is not a setting: recipes/recipe/agon.yaml lists them"),
+        (
+            {"challenge_sampling": {"beams": 2}},
+            "agon.challenge_sampling.beams=beams: Input should be 'temperature', 'top_p', 'top_k' or 'max_tokens'",
+        ),
+        (
+            {"challenge_sampling": {"top_p": "high"}},
+            "agon.challenge_sampling.top_p=high: Input should be a valid number",
+        ),
+        ({"format_weight": -1}, "agon.format_weight=-1: Input should be greater than or equal to 0"),
+        ({"tiebreak_weight": "x"}, "agon.tiebreak_weight=x: Input should be a valid number"),
+        ({"min_summary_tokens": 1.5}, "agon.min_summary_tokens=1.5: Input should be a valid integer"),
+        ({"seed": True}, "agon.seed=True: Input should be a valid integer"),
+        ({"self_check": "no"}, "agon.self_check=no: Input should be a valid boolean"),
+        ({"init_noise": 0}, "agon.init_noise=0: Input should be greater than 0"),
+        ({"init": {"C": None}}, "agon.init.C=C: Input should be 'A' or 'B'"),
+        ({"init": {"A": 3}}, "agon.init.A=3: Input should be a valid string"),
+        ({"lr": {"A": "fast"}}, "agon.lr.A=fast: Input should be a valid number"),
+        ({"frozen": ["C"]}, "agon.frozen.0=C: Input should be 'A' or 'B'"),
+        ({"frozen": "A"}, "agon.frozen=A: Input should be a valid array"),
+        ({"frozen": ["A", "B"]}, "agon.frozen contains every adapter: leave one to train"),
+        ({"reasoning_tags": ["<r>"]}, "agon.reasoning_tags.1=['<r>']: Field required"),
+        ({"reasoning_tags": ["<r>", ""]}, "agon.reasoning_tags.1=: String should have at least 1 character"),
+        ({"reward_timeout": 0}, "agon.reward_timeout=0: Input should be greater than 0"),
+        ({"max_failed": 1}, "agon.max_failed=1: Input should be less than 1"),
+        ({"opponent": {"share": 1.0}}, "agon.opponent.share=1.0: Input should be less than 1"),
+        ({"opponent": {"source": "past"}}, "agon.opponent.source=past: Input should be 'snapshot' or 'base'"),
+        ({"opponent": {"every": 0}}, "agon.opponent.every=0: Input should be greater than or equal to 1"),
+        ({"opponent": {"from": "x"}}, "agon.opponent.from is not a setting: recipes/recipe/agon.yaml lists them"),
+        ({"alarms": {"patience": 0}}, "agon.alarms.patience=0: Input should be greater than or equal to 1"),
+        ({"alarms": {"limits": {"damage": "high"}}}, "agon.alarms.limits.damage=high: Input should be a valid number"),
+        ({"alarms": {"stop": ["harm"]}}, "agon.alarms.stop.0=harm is unknown: use one of dead_groups"),
+        ({"alarms": {"limit": {}}}, "agon.alarms.limit is not a setting: recipes/recipe/agon.yaml lists them"),
+        ({"alarms": None}, "agon.alarms=None: Input should be an object"),
         ({"rival": "shared"}, "agon.rival=shared is for a hidden opponent: set agon.reads=nothing"),
-        ({"players": "one", "frozen": ["A"]}, "agon.frozen contains A, the only player"),
+        ({"players": "one", "frozen": ["A"]}, "agon.frozen contains A, the only player: nothing would be trained"),
         (
             {"players": "one", "opponent": {"share": 0.5}},
             "agon.opponent.share=0.5 needs a rival: set agon.players=pair",
         ),
         (
             {"players": "one", "challenge_sampling": {"temperature": 0.5}},
-            "agon.challenge_sampling.temperature cannot be",
+            "agon.challenge_sampling.temperature cannot be set with agon.players=one, whose update has one temperature",
         ),
     ],
 )
-def test_errors_name_the_field_the_value_and_the_fix(section: dict[str, Any], words: str) -> None:
-    with pytest.raises(ConfigError, match=f"^{words}"):
+def test_errors_name_the_field_the_value_and_the_fix(section: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError, match=f"^{re.escape(message)}"):
         read(**section)
