@@ -1,20 +1,20 @@
-"""The `agon:` section of a run's config. The annotations and the table below are all of its checks."""
+"""The `agon:` section of a run's config. The annotations and `__post_init__` are all of its checks."""
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import field
 from typing import Annotated, Any, Literal
 
 from omegaconf import DictConfig, OmegaConf
-from pydantic import AfterValidator, Field, TypeAdapter, ValidationError
+from pydantic import Field, TypeAdapter, ValidationError
 from pydantic.dataclasses import dataclass
 
 from agon_verl.errors import ConfigError
 from agon_verl.game.domains import DOMAINS
 from agon_verl.game.rewards import Rival, Stack
-from agon_verl.game.roles import ADAPTERS, Adapter, Players, Rotation, directions
+from agon_verl.game.roles import ADAPTERS, Adapter, Players, Rotation
 from agon_verl.game.transcript import REASONING_TAGS
-from agon_verl.health.alarms import STRICT, AlarmConfig, one_of
+from agon_verl.health.alarms import STRICT, AlarmConfig
 
 METHOD = ("rotation", "players", "reads", "rival", "reward", "tiebreak_weight")  # what a method of the paper sets
 
@@ -47,7 +47,7 @@ class AgonConfig:
     reward: Stack = "adv"
     format_weight: Weight = 0.5
     tiebreak_weight: Weight = 0.0
-    domain: Annotated[str, AfterValidator(one_of(DOMAINS))] = "math"
+    domain: Literal[tuple(DOMAINS)] = "math"  # type: ignore[valid-type]
     reasoning_tags: tuple[Tag, Tag] = REASONING_TAGS
     challenge_sampling: Mapping[Literal["temperature", "top_p", "top_k", "max_tokens"], float] = field(
         default_factory=dict
@@ -65,9 +65,22 @@ class AgonConfig:
     max_failed: Share = 0.1
 
     def __post_init__(self) -> None:
-        for conflict, message in CONFLICTS:
-            if conflict(self):
-                raise ConfigError(message.format(self))
+        alone, share = self.players == "one", self.opponent.share
+        conflicts = {
+            "agon.rival=shared is for a hidden opponent: set agon.reads=nothing": (
+                self.rival == "shared" and self.reads != "nothing"
+            ),
+            f"agon.opponent.share={share} needs a rival: set agon.players=pair": alone and share > 0,
+            f"agon.frozen={list(self.frozen)} leaves no player to train": (
+                set(self.frozen) >= ({ADAPTERS[0]} if alone else set(ADAPTERS))
+            ),
+            "agon.challenge_sampling.temperature needs agon.players=pair: one player's update has one temperature": (
+                alone and "temperature" in self.challenge_sampling
+            ),
+        }
+        for message, conflict in conflicts.items():
+            if conflict:
+                raise ConfigError(message)
 
     @property
     def one_group(self) -> bool:
@@ -96,32 +109,7 @@ def _sentence(error: ValidationError) -> str:
     first = error.errors()[0]
     name = ".".join(["agon", *(str(part) for part in first["loc"] if part != "[key]")])
     if first["type"] == "value_error":
-        return str(first["ctx"]["error"]).format(name)
+        return str(first["ctx"]["error"])
     if first["type"] == "unexpected_keyword_argument":
         return f"{name} is not a setting: recipes/recipe/agon.yaml lists them"
     return f"{name}={first['input']}: {first['msg']}"
-
-
-_PLAYER = directions("one")[0].drafter
-CONFLICTS: tuple[tuple[Callable[[AgonConfig], bool], str], ...] = (
-    (
-        lambda game: game.rival == "shared" and game.reads != "nothing",
-        "agon.rival=shared is for a hidden opponent: set agon.reads=nothing",
-    ),
-    (
-        lambda game: game.players == "one" and game.opponent.share > 0,
-        "agon.opponent.share={0.opponent.share} needs a rival: set agon.players=pair",
-    ),
-    (
-        lambda game: game.players == "one" and _PLAYER in game.frozen,
-        f"agon.frozen contains {_PLAYER}, the only player: nothing would be trained",
-    ),
-    (
-        lambda game: game.players == "one" and "temperature" in game.challenge_sampling,
-        "agon.challenge_sampling.temperature cannot be set with agon.players=one, whose update has one temperature",
-    ),
-    (
-        lambda game: set(game.frozen) == set(ADAPTERS),
-        "agon.frozen contains every adapter: leave one to train",
-    ),
-)

@@ -13,24 +13,19 @@ def write_atomically(path: Path, text: str) -> None:
             file.flush()
             os.fsync(file.fileno())
         scratch.rename(path)
-        sync_directory(path.parent)
+        sync(path.parent)
     finally:
         scratch.unlink(missing_ok=True)
 
 
 def sync_folder(folder: Path) -> None:
     """Flush everything in `folder` to the disk, whichever process wrote it."""
-    for path in folder.rglob("*"):
-        sync_directory(path) if path.is_dir() else _sync_file(path)
-    sync_directory(folder)
+    for path in (*folder.rglob("*"), folder):
+        sync(path)
 
 
-def _sync_file(path: Path) -> None:
-    with path.open("rb") as file:
-        os.fsync(file.fileno())
-
-
-def sync_directory(path: Path) -> None:
+def sync(path: Path) -> None:
+    """Flush the entries of a directory, or the data of a file."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)

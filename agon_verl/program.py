@@ -1,7 +1,11 @@
-"""The name under which a command was started, for its usage and help texts."""
+"""What all commands share: the name they were started under, and how they end on an error."""
 
 import sys
+from collections.abc import Callable, Sequence
+from functools import wraps
 from pathlib import Path
+
+from agon_verl.errors import AgonError
 
 
 def program_name(command: str) -> str:
@@ -11,3 +15,18 @@ def program_name(command: str) -> str:
         return f"agon {command}".rstrip()
     separator = " " if script.parent.name == "agon_verl" else "."
     return f"python -m agon_verl{separator}{command}".rstrip(" .")
+
+
+def command(main: Callable[[Sequence[str] | None], None]) -> Callable[..., int]:
+    """`main` with an exit status: an error for the user is printed in one line, without a traceback."""
+
+    @wraps(main)
+    def run(arguments: Sequence[str] | None = None) -> int:
+        try:
+            main(arguments)
+        except (AgonError, OSError) as error:
+            print(f"agon-verl: {error}", file=sys.stderr)
+            return 1
+        return 0
+
+    return run

@@ -1,7 +1,6 @@
 """The command line of `python -m agon_verl.data`: docs/data.md has examples."""
 
 import argparse
-import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -12,7 +11,7 @@ from agon_verl.data.prepare import prepare
 from agon_verl.data.problem import DataError
 from agon_verl.data.sources import Source
 from agon_verl.data.write import write
-from agon_verl.program import program_name
+from agon_verl.program import command, program_name
 
 _EPILOG = (
     "PATH_OR_NAME is a file (.parquet, .jsonl, .json, .csv), a folder of them, a saved dataset, or a dataset of the \
@@ -109,21 +108,17 @@ def _count(flag: str, value: str | None, default: int | None) -> int | None:
     return int(value)
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
+@command
+def main(arguments: Sequence[str] | None) -> None:
     options = parse(arguments)
-    try:
-        source = source_of(options)
-        prompt = options.prompt or source.domain.prompt
-        if "{problem}" not in prompt:
-            raise DataError(f"--prompt {prompt!r} does not contain the problem: write {{problem}} where it goes")
-        source = with_options(source, options)
-        folder = (options.out or Path("~/data/agon") / options.source).expanduser()
-        print(write(folder, source, prepare(source), prompt, options.overwrite))
-        print(f"Written to {folder}")
-    except DataError as error:
-        print(f"agon-verl: {error}", file=sys.stderr)
-        return 1
-    return 0
+    source = source_of(options)
+    prompt = options.prompt or source.domain.prompt
+    if "{problem}" not in prompt:
+        raise DataError(f"--prompt {prompt!r} does not contain the problem: write {{problem}} where it goes")
+    source = with_options(source, options)
+    folder = (options.out or Path("~/data/agon") / options.source).expanduser()
+    print(write(folder, source, prepare(source), prompt, options.overwrite))
+    print(f"Written to {folder}")
 
 
 if __name__ == "__main__":

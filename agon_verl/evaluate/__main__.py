@@ -11,7 +11,6 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
-from agon_verl.errors import AgonError
 from agon_verl.evaluate import compare
 from agon_verl.evaluate.judge import Judge
 from agon_verl.evaluate.markdown import percent, report
@@ -29,10 +28,10 @@ from agon_verl.inference.players import InferenceError, Players, Sampling
 from agon_verl.inference.vllm_engine import Engine
 from agon_verl.pair.checkpoint import ADAPTER_FILE, prompts, versions
 from agon_verl.pair.direction import DIRECTIONS
-from agon_verl.program import program_name
+from agon_verl.program import command, program_name
 
 
-def evaluate_options(arguments: Sequence[str]) -> argparse.Namespace:
+def parse(arguments: Sequence[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         prog=program_name("evaluate"),
         description="Evaluate a run, checkpoint, export or base model. See also: compare --help, average --help.",
@@ -182,32 +181,26 @@ def direction_of(players: Players, development: SetResults | None) -> Direction:
     return Direction(chosen=players.direction, why="by the run's own validation" if players.direction else "no data")
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
+@command
+def main(arguments: Sequence[str] | None) -> None:
     arguments = list(sys.argv[1:] if arguments is None else arguments)
-    command = arguments[0] if arguments else ""
+    kind = arguments[0] if arguments else ""
     try:
-        if command in ("compare", "average"):
-            print(_side_by_side(command, arguments[1:]))
-        else:
-            print(evaluate(evaluate_options(arguments)))
-    except AgonError as error:
-        print(f"agon-verl: {error}", file=sys.stderr)
-        return 1
+        print(_side_by_side(kind, arguments[1:]) if kind in ("compare", "average") else evaluate(parse(arguments)))
     except KeyboardInterrupt:
         print("agon-verl: stopped; the same command continues from here", file=sys.stderr)
-        return 130
-    return 0
+        raise SystemExit(130) from None
 
 
-def _side_by_side(command: str, arguments: Sequence[str]) -> str:
+def _side_by_side(kind: str, arguments: Sequence[str]) -> str:
     """`compare` takes two results, `average` any number."""
-    parser = argparse.ArgumentParser(prog=program_name(f"evaluate {command}"))
-    parser.add_argument("results", nargs=2 if command == "compare" else "+", help="results.json, or its folder")
+    parser = argparse.ArgumentParser(prog=program_name(f"evaluate {kind}"))
+    parser.add_argument("results", nargs=2 if kind == "compare" else "+", help="results.json, or its folder")
     parser.add_argument("--json", type=Path, help="also write the numbers to this file")
-    if command == "compare":
+    if kind == "compare":
         parser.add_argument("--modes", nargs="+", help="one mode of each (default: every mode that both have)")
     options = parser.parse_args(arguments)
-    if command == "compare":
+    if kind == "compare":
         first, second = options.results
         text, numbers = compare.compare(first, second, options.modes)
     else:

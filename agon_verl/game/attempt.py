@@ -8,7 +8,7 @@ from bisect import bisect_right
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from agon_verl.game.domains import find_domain
+from agon_verl.game.domains import DOMAINS
 from agon_verl.game.transcript import Transcript
 
 
@@ -29,7 +29,7 @@ def attempt_of(draft: Transcript, domain: str, count: Callable[[str], int], exce
     """`count` counts a text's tokens; `excess`, by how many the challenger's prompt with it would be too long."""
     if draft.summary is None:
         return NO_ATTEMPT
-    rules = find_domain(domain)
+    rules = DOMAINS[domain]
     withheld = rules.withhold(draft.summary)
     shown, cut, budget, over = withheld, False, count(withheld), excess(withheld)
     while over > 0 and budget > 0:  # more than once only where tokens merge across the cut

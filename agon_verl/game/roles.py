@@ -11,8 +11,6 @@ ADAPTERS: tuple[Adapter, Adapter] = get_args(Adapter)
 BASE = "base"  # the player without an adapter
 Rotation = Literal["alternate", "fixed"]
 Players = Literal["pair", "one"]
-ROTATIONS: tuple[str, ...] = get_args(Rotation)
-PLAYERS: tuple[str, ...] = get_args(Players)
 
 
 class Roles(NamedTuple):
@@ -20,16 +18,12 @@ class Roles(NamedTuple):
     challenger: str
 
 
-def roles(step: int, rotation: str = "alternate", players: str = "pair") -> Roles:
+def roles(step: int, rotation: Rotation = "alternate", players: Players = "pair") -> Roles:
     """Who drafts and who challenges at `step`; "fixed" is the paper's ablation, in which A always drafts."""
-    if rotation not in ROTATIONS:
-        raise ValueError(f"rotation {rotation!r} is unknown: use one of {', '.join(ROTATIONS)}")
     return directions(players)[step % 2 if rotation == "alternate" else 0]
 
 
-def directions(players: str) -> tuple[Roles, Roles]:
+def directions(players: Players) -> tuple[Roles, Roles]:
     """The roles on even and on odd steps."""
-    if players not in PLAYERS:
-        raise ValueError(f"players {players!r} is unknown: use one of {', '.join(PLAYERS)}")
     a, b = ADAPTERS
     return (Roles(a, b), Roles(b, a)) if players == "pair" else (Roles(a, a), Roles(a, a))

@@ -2,20 +2,15 @@
 
 Each domain has its own rule (`domains`). All prefer to withhold too much: a lost sentence costs the challenger a hint,
 while a challenger that can see the answer learns to copy. What a derivation implies cannot be withheld, as the paper
-notes; `leaks` measures it.
+notes; `Domain.leaks` measures it.
 
 Departure from the paper: it says that the answer is withheld, not how.
 """
 
-from agon_verl.game.domains import find_domain
+from agon_verl.game.domains import DOMAINS
 from agon_verl.game.domains.domain import WITHHELD as WITHHELD
 
 
 def withhold_answer(summary: str, domain: str = "math") -> str:
     """The summary with `WITHHELD` in place of its final answer."""
-    return find_domain(domain).withhold(summary)
-
-
-def leaks(shown: str | None, answer: str | None, domain: str = "math") -> bool:
-    """Whether the text shown still contains the draft's final answer."""
-    return find_domain(domain).leaks(shown or "", answer or "")
+    return DOMAINS[domain].withhold(summary)

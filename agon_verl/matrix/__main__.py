@@ -16,14 +16,13 @@ from pathlib import Path
 from typing import Any
 
 import recipes
-from agon_verl.errors import AgonError
 from agon_verl.evaluate.results import RESULTS, Results
 from agon_verl.evaluate.summary import sources
 from agon_verl.files import write_atomically
 from agon_verl.game.roles import BASE
 from agon_verl.matrix.cells import CellState, MatrixError, Plan, Runner, check_budgets, evaluate, run_cell, run_here
 from agon_verl.matrix.rows import MODES, main_table
-from agon_verl.program import program_name
+from agon_verl.program import command, program_name
 
 METHODS = sorted(path.stem for path in (Path(recipes.__file__).parent / "method").glob("*.yaml"))
 _SEED = "A seed sets the initial weights, the sampling and the order of the data."
@@ -109,19 +108,15 @@ def summary(plan: Plan, methods: Sequence[str], seeds: Sequence[int], cells: Map
     return "\n\n".join(parts) + "\n"
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
+@command
+def main(arguments: Sequence[str] | None) -> None:
     options, evaluation, overrides = split_arguments(sys.argv[1:] if arguments is None else arguments)
-    try:
-        run: Runner = run_here
-        if options.ray:
-            from agon_verl.matrix.jobs import Jobs
+    run: Runner = run_here
+    if options.ray:
+        from agon_verl.matrix.jobs import Jobs
 
-            run = Jobs(options.ray)
-        print(matrix(options, evaluation, overrides, run))
-    except AgonError as error:
-        print(f"agon-verl: {error}", file=sys.stderr)
-        return 1
-    return 0
+        run = Jobs(options.ray)
+    print(matrix(options, evaluation, overrides, run))
 
 
 if __name__ == "__main__":

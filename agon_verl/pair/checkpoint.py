@@ -34,7 +34,7 @@ from typing import Any
 from omegaconf import DictConfig, OmegaConf
 
 from agon_verl.errors import CheckpointError
-from agon_verl.files import sync_directory, sync_folder, write_atomically
+from agon_verl.files import sync, sync_folder, write_atomically
 from agon_verl.game.prompts import CHALLENGE, NO_SUMMARY
 from agon_verl.game.withhold import WITHHELD
 
@@ -152,7 +152,7 @@ def committing(root: Path, step: int) -> Iterator[Path]:
     if final.exists():
         final.rename(root / f".replaced_{step}")
     scratch.rename(final)
-    sync_directory(root)
+    sync(root)
     write_atomically(root / POINTER, str(step))
 
 

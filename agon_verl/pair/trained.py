@@ -12,6 +12,7 @@ from omegaconf import OmegaConf
 from agon_verl.config import AgonConfig
 from agon_verl.errors import CheckpointError
 from agon_verl.game.domains import DOMAINS
+from agon_verl.game.roles import Players
 from agon_verl.pair.base import Base
 from agon_verl.pair.checkpoint import MANIFEST, Manifest
 from agon_verl.pair.direction import Cascade, choose, finite
@@ -40,7 +41,7 @@ class TrainedPair:
     versions: Mapping[str, str] = field(default_factory=dict)
     metrics: Mapping[str, float] = field(default_factory=dict)
     verifier: Mapping[str, Any] = field(default_factory=dict)
-    players: str = "pair"  # "one": B was never trained
+    players: Players = "pair"  # "one": B was never trained
 
     @classmethod
     def from_manifest(cls, manifest: Manifest, direction: str | None = None) -> "TrainedPair":

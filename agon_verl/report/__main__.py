@@ -1,29 +1,23 @@
 """The command line: `report FOLDER [FOLDER …] --out report`."""
 
 import argparse
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 
 from agon_verl.files import write_atomically
-from agon_verl.program import program_name
+from agon_verl.program import command, program_name
 from agon_verl.report.runs import ReportError, read_methods
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
+@command
+def main(arguments: Sequence[str] | None) -> None:
     parser = argparse.ArgumentParser(prog=program_name("report"), description="Runs as one HTML page.")
     parser.add_argument("folders", nargs="+", type=Path, metavar="FOLDER", help="a run, a method's seeds, or a matrix")
     parser.add_argument("--out", type=Path, default=Path("report"), help="folder for report.html (default: report)")
     parser.add_argument("--title", help="default: the names of the folders")
     parser.add_argument("--pairs", type=int, default=2, help="pairs to show per kind and method (default: 2)")
     options = parser.parse_args(arguments)
-    try:
-        path = write_report(options.folders, options.out, options.title, options.pairs)
-    except (ReportError, OSError) as error:
-        print(f"agon-verl: {error}", file=sys.stderr)
-        return 1
-    print(path)
-    return 0
+    print(write_report(options.folders, options.out, options.title, options.pairs))
 
 
 def write_report(folders: Sequence[Path], out: Path, title: str | None = None, pairs: int = 2) -> Path:

@@ -12,11 +12,10 @@ from typing import Any
 
 import uvicorn
 
-from agon_verl.errors import AgonError
 from agon_verl.inference.options import add_players, chosen_players, key_values
 from agon_verl.inference.players import InferenceError, default_mode, read_mode
 from agon_verl.inference.vllm_engine import Engine
-from agon_verl.program import program_name
+from agon_verl.program import command, program_name
 from agon_verl.serve.app import Service, make_app
 from agon_verl.serve.request import RequestQueue, models_of
 
@@ -104,18 +103,14 @@ def _check_address(host: str, port: int) -> None:
         raise InferenceError(f"cannot listen on {host}:{port} ({error}): use another --host or --port") from None
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
+@command
+def main(arguments: Sequence[str] | None) -> None:
     options = parse(arguments)
     logging.basicConfig(format="agon-verl: %(message)s")
     logging.getLogger("agon_verl.serve").setLevel(logging.INFO)
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, _stop)
-    try:
-        serve(options)
-    except AgonError as error:
-        print(f"agon-verl: {error}", file=sys.stderr)
-        return 1
-    return 0
+    serve(options)
 
 
 def _stop(number: int, _: Any) -> None:

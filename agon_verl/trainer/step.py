@@ -11,6 +11,7 @@ alarms), `resumable.py` (checkpoints), `multi_adapter.py` (which worker and serv
 """
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import transfer_queue as tq
@@ -19,7 +20,7 @@ from verl.trainer.ppo.core_algos import register_adv_est
 from verl.trainer.ppo.v1 import register_trainer
 from verl.utils.debug import marked_timer
 
-from agon_verl.game.rewards import Outcome, challenge_reward
+from agon_verl.game.rewards import challenge_reward
 from agon_verl.game.roles import Roles, roles
 from agon_verl.rollout.row_key import challenge_keys
 from agon_verl.rollout.wire import pair_of
@@ -72,19 +73,15 @@ class AgonTrainer(UpdatingTrainer):
         self.on_sample_end()
         return batch
 
-    def _challenge_reward(self, challenge: Outcome, draft: Outcome) -> float:
-        weights = self.game.format_weight, self.game.tiebreak_weight
-        return challenge_reward(
-            self.game.reward, challenge, draft, format_weight=weights[0], tiebreak_weight=weights[1]
-        )
-
     def _split(self, batch: KVBatchMeta, who: Roles, metrics: dict) -> Sequence[Stream]:
         """Split the rows by stream and into live and dead groups; log what the pairs did."""
         keys = challenge_keys(batch.keys)
         data = tq.kv_batch_get(keys=keys, partition_id=batch.partition_id, select_fields=["extra_fields"])
         extras: list[dict[str, Any]] = list(data["extra_fields"])  # what the agent loop left on each challenge
         if self.game.rival == "shared":
-            share_rival(extras, self._challenge_reward)
+            game = self.game
+            weights: dict[str, Any] = {"format_weight": game.format_weight, "tiebreak_weight": game.tiebreak_weight}
+            share_rival(extras, partial(challenge_reward, game.reward, **weights))
             put_rewards(batch.partition_id, keys, extras)
         pairs = [pair_of(extra) for extra in extras]
         metrics.update(step_metrics(pairs, who, self.game))

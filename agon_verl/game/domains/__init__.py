@@ -7,9 +7,3 @@ from agon_verl.game.domains.domain import Domain
 from agon_verl.game.domains.math import MATH
 
 DOMAINS: Mapping[str, Domain] = {domain.name: domain for domain in (MATH, CODE)}
-
-
-def find_domain(name: str) -> Domain:
-    if name not in DOMAINS:
-        raise ValueError(f"domain {name!r} is unknown: use one of {', '.join(DOMAINS)}")
-    return DOMAINS[name]

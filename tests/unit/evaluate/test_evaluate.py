@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from agon_verl.evaluate import compare, problems
-from agon_verl.evaluate.__main__ import evaluate_options, main
+from agon_verl.evaluate.__main__ import main, parse
 from agon_verl.evaluate.judge import Judge
 from agon_verl.evaluate.markdown import report
 from agon_verl.evaluate.play import answers, missing, modes_of, plan, seed_of
@@ -359,7 +359,7 @@ def test_the_command_line(capsys: pytest.CaptureFixture[str], tmp_path: Path) ->
     assert key_values(["a=1", "b=true", "c=float32"]) == {"a": 1, "b": True, "c": "float32"}
     for bad in (["--greedy", "--samples", "2"], ["--samples", "0"], ["--dev-share", "1"]):
         with pytest.raises(SystemExit):
-            evaluate_options(["run", "--data", "x", "--out", "y", *bad])
+            parse(["run", "--data", "x", "--out", "y", *bad])
     capsys.readouterr()
     assert main([str(tmp_path / "nowhere"), "--data", "x", "--out", str(tmp_path / "out")]) == 1
     assert capsys.readouterr().err.startswith(f"agon-verl: {tmp_path / 'nowhere'} is not a folder")

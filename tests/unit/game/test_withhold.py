@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from agon_verl.game.boxes import boxes
 from agon_verl.game.domains import DOMAINS
 from agon_verl.game.fences import fences
-from agon_verl.game.withhold import WITHHELD, leaks, withhold_answer
+from agon_verl.game.withhold import WITHHELD, withhold_answer
 
 W = WITHHELD
 PROGRAM = f"```\n{W}\n```"
@@ -145,8 +145,8 @@ def test_withholding_twice_is_withholding_once(domain, summary):
 @given(before=st.sampled_from(["Add 2 and 3.\n", "x = ", ""]), answer=st.integers(10_000, 99_999))
 def test_a_marked_answer_does_not_leak(before, answer):
     for mark in (f"\\boxed{{{answer}}}", f"<answer>{answer}</answer>", f"The answer is {answer}.", f"#### {answer}"):
-        assert leaks(before + mark, str(answer))
-        assert not leaks(withhold_answer(f"{before}\n{mark}"), str(answer))
+        assert DOMAINS["math"].leaks(before + mark, str(answer))
+        assert not DOMAINS["math"].leaks(withhold_answer(f"{before}\n{mark}"), str(answer))
 
 
 @pytest.mark.parametrize("domain", DOMAINS)
@@ -159,7 +159,7 @@ def test_degenerate_loops_take_linear_time(domain, loop):
     """A policy stuck in a loop fills its whole completion; a quadratic pattern would hold the step up for minutes."""
     began = time.perf_counter()
     shown = withhold_answer(loop * (60_000 // len(loop)) + "x", domain)
-    leaks(shown, loop * 1_000, domain)
+    DOMAINS[domain].leaks(shown, loop * 1_000)
     assert time.perf_counter() - began < 5
 
 
@@ -191,17 +191,11 @@ def test_degenerate_loops_take_linear_time(domain, loop):
     ],
 )
 def test_leaks(shown, answer, leaked):
-    assert leaks(shown, answer) is leaked
+    assert DOMAINS["math"].leaks(shown or "", answer or "") is leaked
 
 
 def test_a_program_leaks_whatever_its_layout():
-    assert leaks("use `print( 5 )`", "```python\nprint(5)\n```", "code")
-    assert leaks("use print(5)", "print(5)\n", "code")
-    assert not leaks("use print(6)", "print(5)", "code")
-    assert not leaks("use", None, "code")
-
-
-@pytest.mark.parametrize("call", [lambda: withhold_answer("", "law"), lambda: leaks("", "", "law")])
-def test_an_unknown_domain_names_the_known_ones(call):
-    with pytest.raises(ValueError, match=r"'law'.*math, code"):
-        call()
+    assert DOMAINS["code"].leaks("use `print( 5 )`", "```python\nprint(5)\n```")
+    assert DOMAINS["code"].leaks("use print(5)", "print(5)\n")
+    assert not DOMAINS["code"].leaks("use print(6)", "print(5)")
+    assert not DOMAINS["code"].leaks("use", "")
