@@ -43,7 +43,7 @@ done
 if ((${#folders[@]} + $# == 0)); then exit 0; fi
 
 # Starting verl keeps little more than one core busy, so most of the runs have a process of their own.
-runs=(tests/real/test_pair_run.py tests/real/test_methods.py tests/real/test_resume.py tests/real/test_two_ranks.py)
+runs=(tests/real/test_pair_run.py tests/real/test_methods.py tests/real/test_resume.py)
 if (($#)) || [[ " ${chosen[*]} " != *" real "* ]]; then
   echo "== pytest ${folders[*]} $*"
   exec python -m pytest "${folders[@]}" "$@"

@@ -50,6 +50,7 @@ def test_verls_reward_worker(tiny: Path) -> None:
         },
     )
     assert SAME_SUM in readable[0].replace(" ", ""), "the tiny tokenizer must be able to spell the answer"
+    before = _pool_processes()
     # Ray's sockets live below this path, and a socket's path may have no more than 107 characters.
     with tempfile.TemporaryDirectory(prefix="agon", dir="/tmp") as folder:
         ray.init(num_cpus=2, include_dashboard=False, _temp_dir=folder)
@@ -58,7 +59,7 @@ def test_verls_reward_worker(tiny: Path) -> None:
             results = ray.get(worker.compute_score_batch.remote(batch), timeout=120)
             assert [item["reward_extra_info"]["verdict"] for item in results] == [verdict for _, _, verdict in cases]
             assert [item["reward_score"] for item in results] == [2.5, 0.5, 0.5, 2.5]
-            pool = [process for process in psutil.process_iter() if _is_pool(process)]
+            pool = _pool_processes() - before
             assert pool
             ray.kill(worker)
             _, alive = psutil.wait_procs(pool, timeout=20)
@@ -68,10 +69,13 @@ def test_verls_reward_worker(tiny: Path) -> None:
             time.sleep(1)  # its processes write to the folder until they end
 
 
-def _is_pool(process: psutil.Process) -> bool:
-    """A descendant of this test's that runs our worker."""
-    try:
-        ours = any("reward_fns.mathematics.pool_worker" in part for part in process.cmdline())
-        return ours and psutil.Process() in process.parents()
-    except psutil.Error:
-        return False
+def _pool_processes() -> set[psutil.Process]:
+    """The descendants of this process that compare answers; other tests may have left a pool of their own."""
+    pool = set()
+    for process in psutil.Process().children(recursive=True):
+        try:
+            if any("reward_fns.mathematics.pool_worker" in part for part in process.cmdline()):
+                pool.add(process)
+        except psutil.Error:
+            continue
+    return pool

@@ -298,7 +298,7 @@ def test_a_disconnected_client_frees_the_engine(server: Server, left: str) -> No
 
 
 def test_shutdown_ends_accepted_requests_and_leaves_no_process(server: Server, client: openai.OpenAI) -> None:
-    stream = client.chat.completions.create(model="A", **{**GREEDY, "max_tokens": 300}, stream=True)
+    stream = client.chat.completions.create(model="A", **{**GREEDY, "max_tokens": 600}, stream=True)
     next(stream)
     server.process.send_signal(signal.SIGTERM)
     wait_for(lambda: server.health().status_code == 503, 2)
