@@ -6,8 +6,9 @@ from dataclasses import field
 from typing import Annotated, Any, Literal
 
 from omegaconf import DictConfig, OmegaConf
-from pydantic import Field, TypeAdapter, ValidationError
+from pydantic import Field, TypeAdapter, ValidationError, with_config
 from pydantic.dataclasses import dataclass
+from typing_extensions import TypedDict  # pydantic needs this one before Python 3.12
 
 from agon_verl.errors import ConfigError
 from agon_verl.game.domains import DOMAINS
@@ -36,6 +37,16 @@ class Opponent:
         return self.share > 0 and self.source == "snapshot"
 
 
+@with_config(STRICT)
+class ChallengeSampling(TypedDict, total=False):
+    """Replaces the sampling parameters of the rollout for challenges; vLLM refuses 16.0 for a whole number."""
+
+    temperature: float
+    top_p: float
+    top_k: int
+    max_tokens: int
+
+
 @dataclass(frozen=True, config=STRICT)
 class AgonConfig:
     """The game's settings; `recipes/recipe/agon.yaml` explains each one."""
@@ -49,9 +60,7 @@ class AgonConfig:
     tiebreak_weight: Weight = 0.0
     domain: Literal[tuple(DOMAINS)] = "math"  # type: ignore[valid-type]
     reasoning_tags: tuple[Tag, Tag] = REASONING_TAGS
-    challenge_sampling: Mapping[Literal["temperature", "top_p", "top_k", "max_tokens"], float] = field(
-        default_factory=dict
-    )
+    challenge_sampling: ChallengeSampling = field(default_factory=ChallengeSampling)
     min_summary_tokens: Annotated[int, Field(ge=0)] = 32
     init_noise: Annotated[float, Field(gt=0)] = 0.01  # at 0 both adapters would start equal
     seed: int = 0
@@ -110,6 +119,6 @@ def _sentence(error: ValidationError) -> str:
     name = ".".join(["agon", *(str(part) for part in first["loc"] if part != "[key]")])
     if first["type"] == "value_error":
         return str(first["ctx"]["error"])
-    if first["type"] == "unexpected_keyword_argument":
+    if first["type"] in ("unexpected_keyword_argument", "extra_forbidden"):
         return f"{name} is not a setting: recipes/recipe/agon.yaml lists them"
     return f"{name}={first['input']}: {first['msg']}"
