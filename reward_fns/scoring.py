@@ -8,20 +8,21 @@ from collections.abc import Sequence
 from typing import Any
 
 from agon_verl.game.rewards import Outcome, standalone_reward
-from agon_verl.game.transcript import OPENED, Transcript, read
+from agon_verl.game.transcript import ENDED, OPENED, Transcript, read
 
 
 def read_completion(
     solution_str: str, extra_info: dict[str, Any] | None, reasoning_tags: Sequence[str], opened: bool = False
 ) -> Transcript:
-    """Split a completion into reasoning, summary and answer. Nothing inside the reasoning is ever graded.
+    """Split a completion into reasoning, summary and answer, by the rules of `agon_verl.game.transcript`.
 
-    A reward function does not see the prompt, where a chat template may already have opened the reasoning; a completion
-    truncated inside it would then look like one without reasoning. Agon's rollout reports this in `extra_info`; under
-    another trainer set `opened` (`reward.custom_reward_function.reward_kwargs.opened=true`).
+    A reward function does not see the prompt, where a chat template may already have opened the reasoning, nor why the
+    completion ended. Agon's rollout and evaluation report both in `extra_info`; under another trainer set `opened`
+    (`reward.custom_reward_function.reward_kwargs.opened=true`).
     """
     opening, closing = reasoning_tags
-    return read(solution_str, opened=bool((extra_info or {}).get(OPENED, opened)), tags=(opening, closing))
+    info = extra_info or {}
+    return read(solution_str, opened=bool(info.get(OPENED, opened)), ended=info.get(ENDED), tags=(opening, closing))
 
 
 def score_dict(verdict: str, transcript: Transcript, pred: str | None, format_weight: float) -> dict[str, float | str]:

@@ -15,7 +15,8 @@ from typing import Any
 from agon_verl.evaluate.problems import EvaluationProblem
 from agon_verl.evaluate.store import Generation
 from agon_verl.game.domains import DOMAINS
-from agon_verl.game.transcript import OPENED
+from agon_verl.game.transcript import ENDED, OPENED
+from agon_verl.inference.chat import STOP
 from agon_verl.inference.players import InferenceError, Players
 
 
@@ -39,7 +40,7 @@ class Judge:
             "data_source": problem.source,
             "solution_str": generation.text,
             "ground_truth": problem.ground_truth,
-            "extra_info": {**problem.extra_info, OPENED: generation.opened},
+            "extra_info": {**problem.extra_info, OPENED: generation.opened, ENDED: generation.finish == STOP},
             **self._kwargs,
         }
         try:

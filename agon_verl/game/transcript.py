@@ -1,17 +1,25 @@
 r"""The parts of a completion: the private reasoning, the solution summary after it, the final answer, the format term.
 
 The reasoning ends at the **last** closing tag. If a model closes its reasoning, continues to think and closes it again,
-the opponent sees only what follows the second tag, and no answer from before it is graded. If a block opens again after
-that and is cut off, the summary is the text in between. A completion cut off inside its reasoning has no summary.
+the opponent sees only what follows the second tag. If a block opens again after that and never closes, the summary is
+the text in between. A completion that never closes its reasoning has no summary.
 
 The chat template may have opened the block inside the prompt, where nothing that reads the completion can see it. So
 a closing tag never needs an opening one; `opened` only decides what a completion *without* a closing tag is:
 reasoning that was cut off (true), or the summary of a model that wrote no reasoning (false, and no opening tag
 either).
 
-The final answer is the last `<answer>` block of the summary or, if that contains a box, the content of its last box.
-Without any `<answer>` it is the last balanced box. An `<answer>` that never closes was cut off: no answer, even if a
-box precedes it. A blank answer counts as none.
+The final answer is the last `<answer>` block or, if that contains a box, the content of its last box. Without any
+`<answer>` it is the last balanced box. A blank answer counts as none. What follows the reasoning is read first; an
+answer elsewhere counts only where the completion ended by itself (`ended`), because correctness and structure are two
+terms of the reward:
+
+    ended   an answer inside the reasoning, or in reasoning that never closes      an `<answer>` that never closes
+    True    counts: the last complete block, else the last box                     its last box counts, else none
+    False   none: the token limit cut off the completion                           none
+    None    the last complete block counts, a box does not: not known here         none
+
+An opening `<answer>` tag with text after it always voids what precedes it: "5, <answer>6" is no 5.
 
 phi(y), which the paper calls well-formed `<think>`/`<answer>` structure, is 1 exactly when, white space at both ends
 aside, the completion is: an opening tag or none, reasoning (possibly empty) without either tag, one closing tag, any
@@ -19,8 +27,8 @@ text without either tag, and one `<answer>` block that is not blank, is the only
 completion. The reasoning may mention `<answer>`: it is private.
 
 Departures from the paper: it parses the answer from the `<answer>` block only; the box is our fall-back, so that a base
-model which has not learned the tags yet can already be right (its phi stays 0). It calls phi "standard" and does not
-mention repeated tags; the rules above are ours.
+model which has not learned the tags yet can already be right (its phi stays 0). It calls phi "standard" and mentions
+neither repeated tags nor completions that were cut off; the rules above are ours.
 """
 
 from dataclasses import dataclass
@@ -30,6 +38,7 @@ from agon_verl.game.fences import Fence, fences
 
 REASONING_TAGS = ("<think>", "</think>")
 OPENED = "reasoning_opened"  # key of extra_info: the prompt opened the reasoning block
+ENDED = "completion_ended"  # key of extra_info: the model ended the completion; false: the token limit did
 _ANSWER, _END_ANSWER = "<answer>", "</answer>"
 
 
@@ -43,18 +52,23 @@ class Transcript:
     well_formed: bool
 
 
-def read(completion: str, *, opened: bool = False, tags: tuple[str, str] = REASONING_TAGS) -> Transcript:
+def read(
+    completion: str, *, opened: bool = False, ended: bool | None = None, tags: tuple[str, str] = REASONING_TAGS
+) -> Transcript:
     """Split a decoded completion by the rules at the top of this file."""
     opening, closing = tags
     text = completion.strip()
     if not text:
         return Transcript(None, None, None, well_formed=False)
     before, closed, after = text.rpartition(closing)
-    if not closed and (opened or opening in text):
-        return Transcript(text.removeprefix(opening).strip(), None, None, well_formed=False)
+    unclosed = not closed and (opened or opening in text)
+    summary = "" if unclosed else after.partition(opening)[0].strip()
+    answer = _final_answer(after if ended else summary, ended)
+    if answer is None and ended is not False:
+        answer = _final_answer(text, ended, boxed=bool(ended))
+    if unclosed:
+        return Transcript(text.removeprefix(opening).strip(), None, answer, well_formed=False)
 
-    summary = after.partition(opening)[0].strip()
-    answer = _final_answer(summary)
     reasoning = before.removeprefix(opening)
     well_formed = (
         bool(closed)
@@ -79,12 +93,16 @@ def final_program(summary: str | None) -> str | None:
     return None if block is None else block.body
 
 
-def _final_answer(summary: str) -> str | None:
-    if _ANSWER in summary:
-        content, closed, _ = summary.rpartition(_ANSWER)[2].partition(_END_ANSWER)
-        if not closed:
-            return None
-        boxed = boxes(content)
-    else:
-        content, boxed = "", boxes(summary)
-    return (boxed[-1].content if boxed else content).strip() or None
+def _final_answer(text: str, ended: bool | None, *, boxed: bool = True) -> str | None:
+    """`boxed`: whether a box counts in a text without any `<answer>`."""
+    if ended:
+        text = text.rstrip().removesuffix(_ANSWER)  # opened at the end, and nothing in it
+    content, closed = text, ""
+    if _ANSWER in text:
+        content, closed, _ = text.rpartition(_ANSWER)[2].partition(_END_ANSWER)
+        boxed = bool(closed or ended)
+    if boxed and (marked := boxes(content)):
+        content = marked[-1].content
+    elif not closed:
+        return None
+    return content.strip() or None

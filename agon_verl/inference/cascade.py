@@ -42,7 +42,7 @@ async def first_stage(
     if drafter is None:
         return problem, None, None
     draft = await engine.generate(problem, drafter, sampling)
-    attempt, messages = await challenge(engine, problem, engine.read(draft.text, draft.opened))
+    attempt, messages = await challenge(engine, problem, engine.read(draft.text, draft.opened, draft.finish))
     return messages, draft, attempt
 
 

@@ -7,6 +7,7 @@ from agon_verl.game import transcript
 from agon_verl.game.tags import TagKeeper
 from agon_verl.inference.players import InferenceError, Players
 
+STOP = "stop"  # the finish reason of a completion that the model ended; "length": the token limit did
 Messages = Sequence[Mapping[str, Any]]
 
 
@@ -34,8 +35,8 @@ class Chat:
         """The number of tokens by which a prompt exceeds the limit; negative if it fits."""
         return len(self.prompt_ids(messages)) - self.players.max_prompt
 
-    def read(self, text: str, opened: bool) -> transcript.Transcript:
-        return transcript.read(text, opened=opened, tags=self.players.tags)
+    def read(self, text: str, opened: bool, finish: str) -> transcript.Transcript:
+        return transcript.read(text, opened=opened, ended=finish == STOP, tags=self.players.tags)
 
 
 class StreamDecoder:

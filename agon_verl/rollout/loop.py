@@ -28,7 +28,7 @@ from agon_verl.game.prompts import challenge_messages
 from agon_verl.game.rewards import Outcome, challenge_reward, standalone_reward
 from agon_verl.game.roles import ADAPTERS, BASE, Roles
 from agon_verl.game.tags import TagKeeper
-from agon_verl.game.transcript import OPENED
+from agon_verl.game.transcript import ENDED, OPENED
 from agon_verl.game.withhold import withhold_answer
 from agon_verl.health.copying import copied_share
 from agon_verl.health.health import COPIED
@@ -105,7 +105,12 @@ class AgonAgentLoop(SingleTurnAgentLoop):
         output.extra_fields["span"] = (started, time.time())
         # Extra fields reach the reward function in `extra_info`: it receives a completion, never its prompt.
         output.extra_fields[OPENED] = self._reader.opened_by(output.prompt_ids)
+        output.extra_fields[ENDED] = self._ended(output.response_ids)
         return PairOutput(**dict(output))
+
+    def _ended(self, response: list[int]) -> bool:
+        """Whether the model ended its completion. verl reports one stop reason for this and for the token limit."""
+        return len(response) < self.response_length or response[-1] == self.tokenizer.eos_token_id
 
     def _attempt(self, problem: list[dict[str, Any]], draft: PairOutput) -> Attempt:
         def excess(summary: str) -> int:
@@ -121,7 +126,8 @@ class AgonAgentLoop(SingleTurnAgentLoop):
 
     def _read(self, output: PairOutput) -> transcript.Transcript:
         completion = self._reader.decode(output.response_ids)
-        return transcript.read(completion, opened=output.extra_fields[OPENED], tags=self.game.reasoning_tags)
+        fields = output.extra_fields
+        return transcript.read(completion, opened=fields[OPENED], ended=fields[ENDED], tags=self.game.reasoning_tags)
 
     def _count(self, text: str) -> int:
         return len(self.tokenizer.encode(text, add_special_tokens=False))

@@ -8,9 +8,10 @@ from verl.experimental.agent_loop.agent_loop import AgentLoopMetrics
 from verl.utils.tokenizer.continuous_token_wiring import create_continuous_token_builder
 
 from agon_verl.config import AgonConfig
+from agon_verl.game.attempt import NO_ATTEMPT
 from agon_verl.game.prompts import challenge_messages
 from agon_verl.game.tags import TagKeeper
-from agon_verl.game.transcript import OPENED
+from agon_verl.game.transcript import ENDED, OPENED
 from agon_verl.rollout.loop import AgonAgentLoop, PairOutput
 
 PROBLEM = [{"role": "user", "content": "What is 2+2?"}]
@@ -29,14 +30,14 @@ def loop(tiny: Path) -> AgonAgentLoop:
     return loop
 
 
-def draft(loop: AgonAgentLoop, completion: str, opened: bool = False) -> PairOutput:
+def draft(loop: AgonAgentLoop, completion: str, opened: bool = False, ended: bool = True) -> PairOutput:
     ids = loop.tokenizer.encode(completion, add_special_tokens=False)
     return PairOutput(
         prompt_ids=[1],
         response_ids=ids,
         response_mask=[1] * len(ids),
         metrics=AgentLoopMetrics(),
-        extra_fields={OPENED: opened},
+        extra_fields={OPENED: opened, ENDED: ended},
     )
 
 
@@ -63,6 +64,21 @@ def test_reasoning_opened_by_the_template_is_never_shown(loop: AgonAgentLoop) ->
     text = "still thinking, no closing tag"
     assert loop._attempt(PROBLEM, draft(loop, text, opened=True)).shown is None
     assert loop._attempt(PROBLEM, draft(loop, text, opened=False)).shown == text  # a model that writes no reasoning
+
+
+def test_an_answer_inside_reasoning_that_never_closes_counts_but_is_never_shown(loop: AgonAgentLoop) -> None:
+    text = "<think>Two and two. <answer>4</answer>"
+    ended, cut_off = draft(loop, text), draft(loop, text, ended=False)
+    assert (loop._read(ended).answer, loop._read(cut_off).answer) == ("4", None)
+    assert loop._attempt(PROBLEM, ended) == loop._attempt(PROBLEM, cut_off) == NO_ATTEMPT
+
+
+def test_a_completion_at_the_token_limit_was_cut_off_unless_it_ends_with_the_end_of_turn(loop: AgonAgentLoop) -> None:
+    loop.response_length = 3
+    end = loop.tokenizer.eos_token_id
+    other = next(number for number in range(10) if number != end)
+    assert loop._ended([other, other]) and loop._ended([other, end]) and loop._ended([other, other, end])
+    assert not loop._ended([other, other, other])
 
 
 def test_a_template_that_opens_the_reasoning_is_seen_in_the_prompt(loop: AgonAgentLoop) -> None:

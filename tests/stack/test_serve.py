@@ -173,8 +173,8 @@ class FakeEngine:
     def excess(self, messages: Any) -> int:
         return len(self.prompt_ids(messages)) - self.players.max_prompt
 
-    def read(self, text: str, opened: bool) -> transcript.Transcript:
-        return transcript.read(text, opened=opened)
+    def read(self, text: str, opened: bool, finish: str) -> transcript.Transcript:
+        return transcript.read(text, opened=opened, ended=finish == "stop")
 
     async def generate(self, messages: Any, player: str, sampling: Sampling) -> Completion:
         await self._wait(messages, player)

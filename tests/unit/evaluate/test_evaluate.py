@@ -174,15 +174,16 @@ def test_bad_rows_are_named(tmp_path: Path, bad: dict[str, Any], message: str) -
 # The judge
 
 
-def verdict(judge: Judge, text: str, opened: bool = False) -> Any:
-    return asyncio.run(judge.judged(problem("p"), made("A", "p", acc=None, text=text, opened=opened)))
+def verdict(judge: Judge, text: str, opened: bool = False, finish: str = "stop") -> Any:
+    return asyncio.run(judge.judged(problem("p"), made("A", "p", acc=None, text=text, opened=opened, finish=finish)))
 
 
 def test_the_domain_names_the_judge_and_the_run_names_another(tmp_path: Path) -> None:
     math = Judge(Players("b", "b", tags=("<r>", "</r>")))
     assert math.settings["function"] == "pkg://reward_fns.math_answer:compute_score"
     assert verdict(math, "<r>x</r><answer>5</answer>").acc == 1.0
-    assert verdict(math, "x <answer>5</answer>", opened=True).acc == 0.0
+    assert verdict(math, "x <answer>5</answer>", opened=True, finish="length").acc == 0.0
+    assert verdict(math, "x <answer>5</answer>", opened=True).acc == 1.0  # the model ended inside its reasoning
     code = Judge(Players("b", "b", domain="code"))
     assert code.settings["function"] == "pkg://reward_fns.unit_tests:compute_score"
     own = tmp_path / "own.py"

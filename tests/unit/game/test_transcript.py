@@ -61,20 +61,23 @@ secrets = st.lists(
 ).map("".join)
 
 
-@given(reasoning=secrets, summary=texts, opened=st.booleans())
-def test_the_summary_never_contains_reasoning(reasoning, summary, opened):
+@given(reasoning=secrets, summary=texts, opened=st.booleans(), ended=st.sampled_from([True, False, None]))
+def test_the_summary_never_contains_reasoning(reasoning, summary, opened, ended):
     assume("SECRET" not in summary)
     start = "" if opened else "<think>"
-    found = read(f"{start}{reasoning}</think>{summary}", opened=opened)
+    found = read(f"{start}{reasoning}</think>{summary}", opened=opened, ended=ended)
     assert found.summary == (summary.strip() or None)
-    assert "SECRET" not in (found.answer or "")
+    if ended is False:
+        assert "SECRET" not in (found.answer or "")
 
 
-@given(reasoning=secrets, opened=st.booleans())
-def test_reasoning_that_is_cut_off_shows_nothing(reasoning, opened):
+@given(reasoning=secrets, opened=st.booleans(), ended=st.sampled_from([True, False, None]))
+def test_reasoning_that_never_closes_shows_nothing(reasoning, opened, ended):
     reasoning = reasoning.replace("</think>", "")
-    found = read(reasoning if opened else f"<think>{reasoning}", opened=opened)
-    assert found.summary is None and found.answer is None and not found.well_formed
+    found = read(reasoning if opened else f"<think>{reasoning}", opened=opened, ended=ended)
+    assert found.summary is None and not found.well_formed
+    if ended is False:
+        assert found.answer is None
 
 
 # The final answer.
@@ -104,17 +107,64 @@ def test_reasoning_that_is_cut_off_shows_nothing(reasoning, opened):
     ],
 )
 def test_the_final_answer(summary, answer):
-    assert read(f"<think>r</think>{summary}").answer == answer
-    assert read(summary).answer == answer
+    for ended in (True, False, None):
+        assert read(f"<think>r</think>{summary}", ended=ended).answer == answer
+        assert read(summary, ended=ended).answer == answer
 
 
-@pytest.mark.parametrize("inside", ["<answer>5</answer>", r"\boxed{5}", r"<answer>\boxed{5}</answer>"])
-def test_no_answer_is_taken_from_the_reasoning(inside):
-    assert read(f"<think>{inside}</think>I do not know.").answer is None
-    assert read(f"{inside}</think>I do not know.").answer is None
-    assert read(f"<think>{inside}").answer is None
-    assert read(inside, opened=True).answer is None
-    assert read(f"<think>r</think>Hmm.<think>{inside}").answer is None
+BLOCKS = ["<answer>5</answer>", r"<answer>\boxed{5}</answer>", r"\boxed{6} <answer>5</answer> or so"]
+INSIDE_THE_REASONING = [
+    ("<think>{}", False),
+    ("{}", True),
+    ("<think>{}</think>", False),
+    ("{}</think>", True),
+    ("<think>{}</think>So it is.", False),
+    ("<think>r</think>Hmm.<think>{}", False),
+    ("<think>r</think>{}</think>So it is.", False),
+]
+
+
+@pytest.mark.parametrize("inside", [*BLOCKS, r"\boxed{5}", r"\boxed{6}, no, \boxed{5}"])
+@pytest.mark.parametrize(("completion", "opened"), INSIDE_THE_REASONING)
+def test_an_answer_inside_the_reasoning_counts_if_the_model_ended_there(inside, completion, opened):
+    text = completion.replace("{}", inside)
+    assert read(text, opened=opened, ended=False).answer is None  # cut off
+    assert read(text, opened=opened, ended=None).answer == ("5" if inside in BLOCKS else None)
+    found = read(text, opened=opened, ended=True)
+    assert found.answer == "5" and not found.well_formed
+    assert "5" not in (found.summary or "")
+
+
+@pytest.mark.parametrize(
+    ("completion", "answer"),
+    [
+        # What follows the reasoning comes first, in whatever form.
+        ("<think><answer>6</answer></think><answer>5</answer>", "5"),
+        (r"<think>End with <answer> and </answer>.</think>\boxed{5}", "5"),
+        ("<think>r</think><answer>6</answer><think>No.<answer>5</answer>", "5"),
+        # A block that never closes: its box, or nothing. It always voids what precedes it.
+        (r"<answer>It is \boxed{5}.", "5"),
+        (r"\boxed{6} <answer>It is \boxed{5}.", "5"),
+        (r"<answer>6</answer> <answer>It is \boxed{5}.", "5"),
+        (r"\boxed{5} <answer>6", None),
+        ("<answer>5</answer> <answer>6", None),
+        ("<think><answer>5</answer></think><answer>6", None),
+        ("<think><answer>5</answer></think><answer> </answer>", None),
+        (r"<think>\boxed{5}</think><answer></answer>", None),
+        # Opened at the end, with nothing in it.
+        (r"\boxed{5} <answer>", "5"),
+        ("<answer>5</answer>\n<answer>\n", "5"),
+        ("<answer>", None),
+    ],
+)
+def test_the_answer_of_a_completion_that_ended(completion, answer):
+    assert read(completion, ended=True).answer == answer
+
+
+def test_a_block_that_never_closes_has_no_answer_unless_the_model_ended_there():
+    for ended in (False, None):
+        assert read(r"\boxed{6} <answer>It is \boxed{5}.", ended=ended).answer is None
+        assert read(r"\boxed{5} <answer>", ended=ended).answer is None
 
 
 # The format term phi.

@@ -58,8 +58,20 @@ def test_the_format_weight():
         "<think>{}</think><answer>",
     ],
 )
-def test_an_answer_inside_the_reasoning_is_never_graded(inside, completion):
-    assert score(completion.replace("{}", inside))["acc"] == 0.0
+def test_an_answer_inside_reasoning_that_was_cut_off_is_never_graded(inside, completion):
+    assert score(completion.replace("{}", inside), extra_info={"completion_ended": False})["acc"] == 0.0
+
+
+@pytest.mark.parametrize("completion", ["<think>{}", "<think>{}</think>", "<think>{}</think>So it is."])
+def test_an_answer_inside_the_reasoning_of_a_completion_that_ended(completion):
+    """Correctness does not depend on structure, which has its own term."""
+    block, box = completion.replace("{}", "<answer>5</answer>"), completion.replace("{}", r"\boxed{5}")
+    ended = {"extra_info": {"completion_ended": True}}
+    right = (2.0, 1.0, 0.0, "5", "correct")
+    assert tuple(score(block, **ended).values()) == tuple(score(box, **ended).values()) == right
+    assert tuple(score(block).values()) == right  # under a trainer that does not report the end
+    assert score(box)["verdict"] == "no_answer"
+    assert score(block, "6", **ended)["verdict"] == "wrong"
 
 
 def test_a_template_that_opens_the_reasoning():
