@@ -1,5 +1,6 @@
 """The cascade as another program would write it from an export's `pair.json`, following its `how`."""
 
+import re
 from typing import Any
 
 from agon_verl.game.withhold import withhold_answer
@@ -12,7 +13,7 @@ def shown(pair: dict[str, Any], draft: str, opened: bool) -> str:
     if closing not in draft and (opened or opening in draft):
         return ""
     summary = draft.strip().rpartition(closing)[2].partition(opening)[0]
-    return withhold_answer(summary, pair["domain"]).replace("</attempt>", "</ attempt>")
+    return re.sub(r"<\s*(/?)\s*(attempt)\s*>", r"<\1 \2>", withhold_answer(summary, pair["domain"]), flags=re.I)
 
 
 def challenge(pair: dict[str, Any], messages: Messages, draft: str, opened: bool = False) -> Messages:

@@ -8,6 +8,7 @@ from bisect import bisect_right
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from agon_verl.game.control_tokens import ControlTokens
 from agon_verl.game.domains import DOMAINS
 from agon_verl.game.transcript import Transcript
 
@@ -25,12 +26,18 @@ class Attempt:
 NO_ATTEMPT = Attempt(shown=None, tokens=0, leaked=False, cut=False)
 
 
-def attempt_of(draft: Transcript, domain: str, count: Callable[[str], int], excess: Callable[[str], int]) -> Attempt:
+def attempt_of(
+    draft: Transcript,
+    domain: str,
+    control: ControlTokens,
+    count: Callable[[str], int],
+    excess: Callable[[str], int],
+) -> Attempt:
     """`count` counts a text's tokens; `excess`, by how many the challenger's prompt with it would be too long."""
     if draft.summary is None:
         return NO_ATTEMPT
     rules = DOMAINS[domain]
-    withheld = rules.withhold(draft.summary)
+    withheld = control.break_up(rules.withhold(draft.summary))
     shown, cut, budget, over = withheld, False, count(withheld), excess(withheld)
     while over > 0 and budget > 0:  # more than once only where tokens merge across the cut
         budget -= over

@@ -3,6 +3,7 @@
 The text is the same for every reward stack, so that runs which compare stacks differ only in the reward.
 """
 
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -35,8 +36,13 @@ def challenge_messages(messages: Sequence[Mapping[str, Any]], summary: str | Non
             f"only text prompts can be challenged, but the problem's content is a {type(problem).__name__}"
         )
     attempt = summary.strip() if summary and summary.strip() else NO_SUMMARY
-    attempt = attempt.replace("</attempt>", "</ attempt>")  # an opponent cannot write outside its block
+    attempt = without_tags(attempt, "attempt")
     # Not str.format: problems and attempts are full of braces.
     head, tail = CHALLENGE.split("{attempt}")
     content = head.replace("{problem}", problem) + attempt + tail
     return [*(dict(m) for m in messages[:-1]), {"role": "user", "content": content}]
+
+
+def without_tags(text: str, *names: str) -> str:
+    """`text` without the tags of the blocks it may be put into, so that its author cannot write outside its own."""
+    return re.sub(rf"<\s*+(/?)\s*+({'|'.join(names)})\s*+>", r"<\1 \2>", text, flags=re.IGNORECASE)

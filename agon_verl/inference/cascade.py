@@ -31,7 +31,7 @@ async def challenge(chat: Chat, problem: Messages, draft: Transcript) -> tuple[A
     def excess(summary: str) -> int:
         return chat.excess(challenge_messages(problem, summary))
 
-    attempt = await asyncio.to_thread(attempt_of, draft, chat.players.domain, chat.count, excess)
+    attempt = await asyncio.to_thread(attempt_of, draft, chat.players.domain, chat.control, chat.count, excess)
     return attempt, challenge_messages(problem, attempt.shown)
 
 

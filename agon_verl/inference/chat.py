@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from agon_verl.game import transcript
+from agon_verl.game.control_tokens import ControlTokens
 from agon_verl.game.tags import TagKeeper
 from agon_verl.inference.players import InferenceError, Players
 
@@ -21,6 +22,7 @@ class Chat:
         if self.tokenizer.chat_template is None:
             raise InferenceError(f"{players.base} has no chat template: use an instruction-tuned model")
         self.reader = TagKeeper(self.tokenizer, players.tags)
+        self.control = ControlTokens(self.tokenizer, players.tags)
 
     def prompt_ids(self, messages: Messages) -> list[int]:
         ids = self.tokenizer.apply_chat_template(

@@ -9,6 +9,7 @@ import asyncio
 from typing import Any
 
 from agon_verl.game.attempt import shorten
+from agon_verl.game.prompts import without_tags
 from agon_verl.game.roles import BASE
 from agon_verl.game.transcript import Transcript
 from agon_verl.inference.chat import Chat, Messages
@@ -36,16 +37,21 @@ NO_ATTEMPT = "(No solution was written.)"
 def refine_messages(problem: Messages, own: str | None, other: str | None) -> list[dict[str, Any]]:
     before, rest = REFINE.split("{own}")
     between, after = rest.split("{other}")
-    own, other = ((text or "").strip() or NO_ATTEMPT for text in (own, other))
+    own, other = (_inside_its_block(text or "") or NO_ATTEMPT for text in (own, other))
     content = before.replace("{problem}", problem[-1]["content"]) + own + between + other + after
     return [*(dict(message) for message in problem[:-1]), {"role": "user", "content": content}]
+
+
+def _inside_its_block(text: str) -> str:
+    return without_tags(text.strip(), "own_attempt", "other_attempt")
 
 
 async def refine(
     engine: Engine, problem: Messages, own: Transcript, other: Transcript, sampling: Sampling | None = None
 ) -> tuple[str, Completion]:
     """What the agent read of the other's attempt, and its refined solution."""
-    texts = await asyncio.to_thread(_fitting, engine, problem, own.summary or "", other.summary or "")
+    summaries = (engine.control.break_up(each.summary or "") for each in (own, other))
+    texts = await asyncio.to_thread(_fitting, engine, problem, *summaries)
     return texts[1], await engine.generate(refine_messages(problem, *texts), BASE, sampling)
 
 

@@ -99,8 +99,10 @@ def _instructions(game: AgonConfig) -> list[str]:
         f"In the summary prompts.withheld replaces the final answer: {DOMAINS[game.domain].withheld_parts}. "
         "agon_verl/game/domains has the exact rule, in plain Python.",
         "The challenger answers the same messages, with prompts.challenge in place of the last one: {problem} is its "
-        "text and {attempt} the summary, stripped, with </attempt> written as </ attempt>, or prompts.no_summary if "
-        "the summary is blank.",
+        "text and {attempt} the summary, stripped, with <attempt> and </attempt>, in any case and spacing, written as "
+        "< attempt> and </ attempt>, or prompts.no_summary if the summary is blank. In the summary a space follows the "
+        "first character of every control token of the tokenizer, as in < |im_end|>, so that a draft cannot end its "
+        "reader's turn; agon_verl/game/control_tokens.py has the exact rule.",
         "All messages go through the base's chat template, or generation.custom_chat_template, with "
         "generation.apply_chat_template_kwargs. Keep the reasoning tags when decoding: they may be special tokens.",
     ]

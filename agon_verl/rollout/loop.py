@@ -24,6 +24,7 @@ from verl.utils import tensordict_utils as tu
 from agon_verl.config import AgonConfig
 from agon_verl.game import transcript
 from agon_verl.game.attempt import NO_ATTEMPT, Attempt, attempt_of
+from agon_verl.game.control_tokens import ControlTokens
 from agon_verl.game.prompts import challenge_messages
 from agon_verl.game.rewards import Outcome, challenge_reward, standalone_reward
 from agon_verl.game.roles import ADAPTERS, BASE, Roles
@@ -76,6 +77,7 @@ class AgonAgentLoop(SingleTurnAgentLoop):
         self.game = AgonConfig.read(self.config)
         self.server_manager: Any = _Client(self.server_manager)
         self._reader = TagKeeper(self.tokenizer, self.game.reasoning_tags)
+        self._control = ControlTokens(self.tokenizer, self.game.reasoning_tags)
 
     async def run(self, sampling_params: dict[str, Any], **kwargs: Any) -> list[PairOutput]:
         problem = list(kwargs["raw_prompt"])
@@ -117,7 +119,7 @@ class AgonAgentLoop(SingleTurnAgentLoop):
             messages = challenge_messages(problem, summary)
             return len(self.continuous_token_builder.build_initial_tokens(messages)) - self.prompt_length
 
-        return attempt_of(self._read(draft), self.game.domain, self._count, excess)
+        return attempt_of(self._read(draft), self.game.domain, self._control, self._count, excess)
 
     def _copied(self, attempt: Attempt, challenge: PairOutput) -> float:
         """The copied share of the summaries, both without their answer: reasoning may quote an attempt to refute it."""

@@ -9,6 +9,7 @@ from verl.utils.tokenizer.continuous_token_wiring import create_continuous_token
 
 from agon_verl.config import AgonConfig
 from agon_verl.game.attempt import NO_ATTEMPT
+from agon_verl.game.control_tokens import ControlTokens
 from agon_verl.game.prompts import challenge_messages
 from agon_verl.game.tags import TagKeeper
 from agon_verl.game.transcript import ENDED, OPENED
@@ -27,6 +28,7 @@ def loop(tiny: Path) -> AgonAgentLoop:
     loop.game = AgonConfig()
     loop.prompt_length = 256
     loop._reader = TagKeeper(loop.tokenizer, loop.game.reasoning_tags)
+    loop._control = ControlTokens(loop.tokenizer, loop.game.reasoning_tags)
     return loop
 
 

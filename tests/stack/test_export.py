@@ -320,7 +320,7 @@ def test_the_readme_plays_the_trained_game(
 
 COMPLETIONS = st.lists(
     st.sampled_from(["<r>", "</r>", " ", "\n", "so x = 4", "The answer is 4.", r"\boxed{4}", "<answer>4</answer>"])
-    | st.sampled_from(["</attempt>", "{problem}", "{attempt}", "#### 4"])
+    | st.sampled_from(["</attempt>", "< Attempt>", "{problem}", "{attempt}", "#### 4"])
     | st.text(max_size=5),
     max_size=8,
 ).map("".join)

@@ -160,6 +160,7 @@ class FakeEngine:
     def __init__(self) -> None:
         self.players = Players("here", "base", adapters=dict.fromkeys("AB"), direction="A_to_B", max_prompt=99)  # type: ignore[arg-type]
         self.reader = SimpleNamespace(opened_by=lambda ids: False)
+        self.control = SimpleNamespace(break_up=lambda text: text)
         self.alive, self.unfinished, self.hold, self.fails = True, 0, asyncio.Event(), None
         self.hold.set()
         self.requests: list[tuple] = []
