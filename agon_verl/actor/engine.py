@@ -10,6 +10,8 @@ from stock verl, besides the number of adapters:
 - A loss that averages over sequences counts the rows that carry loss, not the padding rows.
 - Log-probabilities and entropies are computed for all tokens at once, in float32 (`log_probs.py`).
 - With a single update per rollout, the old log-probs are the update's own (`on_policy.py`).
+- Rows can be packed without FlashAttention (`packed_attention.py`); where they are padded, a dynamic micro-batch is
+  limited by its tokens with the padding. verl counts the tokens without, and pads afterwards.
 """
 
 import dataclasses
@@ -38,14 +40,16 @@ from verl.workers.config.optimizer import build_optimizer
 from verl.workers.engine.base import EngineRegistry
 from verl.workers.engine.fsdp import transformer_impl
 from verl.workers.engine.fsdp.transformer_impl import FSDPEngineWithLMHead
+from verl.workers.engine.utils import prepare_micro_batches
 
 from agon_verl.actor.log_probs import token_entropy, token_log_probs
-from agon_verl.actor.minibatches import even_parts
+from agon_verl.actor.minibatches import cut_into, even_parts, padded_parts
 from agon_verl.actor.on_policy import ONLY_UPDATE, on_policy
 from agon_verl.actor.optim import LINEAR, linear_decay
+from agon_verl.actor.packed_attention import PACKED_SDPA, PackedRows, require_packable
 from agon_verl.actor.tensors import adapter_distance, adapter_parameters, gather, misfits, save, shard_like
 from agon_verl.config import Opponent
-from agon_verl.errors import CheckpointError
+from agon_verl.errors import CheckpointError, ConfigError
 from agon_verl.pair.checkpoint import ADAPTER_FILE, TRAINING_STATE
 from agon_verl.rollout.wire import ADAPTER, MODEL_TYPE, lora_ids, past_of, sync_name
 
@@ -58,6 +62,18 @@ def adapter_of(data: TensorDict, adapters: Sequence[str]) -> str:
     return names.pop()
 
 
+def micro_batches(data: TensorDict, dp_group: Any = None, **options: Any) -> tuple[list[TensorDict], Any]:
+    """verl's `prepare_micro_batches`, but padding counts where rows are padded. All ranks have the same number."""
+    padded = not tu.get_non_tensor_data(data, "use_remove_padding", default=True)
+    if not padded or not tu.get_non_tensor_data(data, "use_dynamic_bsz", default=True):
+        return prepare_micro_batches(data, dp_group=dp_group, **options)
+    parts = padded_parts(data["input_ids"].offsets().diff().tolist(), data["max_token_len_per_gpu"])
+    count = torch.tensor(len(parts), device=get_device_id())
+    torch.distributed.all_reduce(count, op=torch.distributed.ReduceOp.MAX, group=dp_group)
+    parts = cut_into(parts, int(count))
+    return [tu.index_select_tensor_dict(data, part) for part in parts], parts
+
+
 @EngineRegistry.register(model_type=MODEL_TYPE, backend="fsdp2", device=["cuda", "npu", "cpu"])
 class MultiAdapterEngine(FSDPEngineWithLMHead):
     """verl's FSDP engine with several adapters; `activate` chooses the one in use."""
@@ -66,9 +82,10 @@ class MultiAdapterEngine(FSDPEngineWithLMHead):
         model_config.model_type = "language_model"  # what the parent builds; MODEL_TYPE only selected this class
         super().__init__(model_config, *args, **kwargs)
         self.adapters: tuple[str, ...] = tuple(model_config.lora["adapters"])
-        # Two patches, in this process alone, which trains nothing else: verl imports the first function by name
-        # (transformer_impl.py:65) and takes the second from `verl_F` (lines 181 and 1399).
+        # Three patches, in this process alone, which trains nothing else: verl imports the first two functions by name
+        # (transformer_impl.py:65 and 82) and takes the third from `verl_F` (lines 181 and 1399).
         transformer_impl.logprobs_from_logits = token_log_probs
+        transformer_impl.prepare_micro_batches = micro_batches
         transformer_impl.verl_F.entropy_from_logits = self.compute_entropy_from_logits = token_entropy
         self.distance = 0.0  # between the first two adapters, as of the last sync
         self.past: dict[str, dict[str, torch.Tensor]] = {}  # an earlier snapshot of each adapter, for `agon.opponent`
@@ -87,6 +104,29 @@ class MultiAdapterEngine(FSDPEngineWithLMHead):
     @property
     def _takes_snapshots(self) -> bool:
         return Opponent(**self.model_config.lora["opponent"]).snapshots
+
+    @property
+    def _packs(self) -> bool:
+        return self.model_config.hf_config._attn_implementation == PACKED_SDPA
+
+    def _build_module(self) -> Any:
+        module = super()._build_module()
+        if self._packs:
+            require_packable(module)
+            if self.use_ulysses_sp:
+                raise ConfigError(
+                    f"actor.fsdp_config.ulysses_sequence_parallel_size={self.ulysses_sequence_parallel_size} needs "
+                    f"FlashAttention: with attn_implementation={PACKED_SDPA} use 1"
+                )
+        return module
+
+    def prepare_model_inputs(self, micro_batch: TensorDict) -> tuple[dict[str, Any], dict[str, Any]]:
+        inputs, output_args = super().prepare_model_inputs(micro_batch)
+        if self._packs and "pad_size" in output_args:
+            lengths = micro_batch["input_ids"].offsets().diff().tolist()
+            padding = [output_args["pad_size"]] if output_args["pad_size"] else []
+            inputs["packed_rows"] = PackedRows.of([*lengths, *padding], inputs["input_ids"].device)
+        return inputs, output_args
 
     def _build_lora_module(self, module: Any) -> Any:
         """The first adapter starts as LoRA does (its product is zero), the others with Gaussian noise for the zeros."""

@@ -1,6 +1,7 @@
 """How a stream's rows are packed into mini-batches and micro-batches. Pure arithmetic on row counts."""
 
 import math
+from collections.abc import Sequence
 
 
 def even_parts(rows: int, most: int) -> tuple[int, int]:
@@ -38,3 +39,28 @@ def required_multiple(
     if single_pass:
         return ranks * math.prod(even_parts(math.ceil(rows / ranks), micro_batches[0]))
     return ranks * mini_batches * math.lcm(*micro_batches)
+
+
+def padded_parts(lengths: Sequence[int], most: int) -> list[list[int]]:
+    """The fewest micro-batches with at most `most` tokens each, padding included: rows × longest row.
+
+    Row numbers, longest rows first, so that rows of like length share a micro-batch. A row longer than `most` is alone.
+    """
+    parts: list[list[int]] = []
+    for row in sorted(range(len(lengths)), key=lambda row: -lengths[row]):
+        if not parts or (len(parts[-1]) + 1) * lengths[parts[-1][0]] > most:
+            parts.append([])
+        parts[-1].append(row)
+    return parts
+
+
+def cut_into(parts: Sequence[Sequence[int]], count: int) -> list[list[int]]:
+    """The same rows in `count` parts, no fewer than there are: every rank must run as many passes as the others."""
+    cut = [list(part) for part in parts]
+    while len(cut) < count:
+        largest = max(range(len(cut)), key=lambda index: len(cut[index]))
+        rows = cut[largest]
+        if len(rows) < 2:
+            raise ValueError(f"{sum(map(len, cut))} rows cannot be cut into {count} micro-batches")
+        cut[largest : largest + 1] = [rows[: len(rows) // 2], rows[len(rows) // 2 :]]
+    return cut

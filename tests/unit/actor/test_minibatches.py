@@ -1,7 +1,8 @@
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agon_verl.actor.minibatches import even_parts, interleave_minibatches, required_multiple
+from agon_verl.actor.minibatches import cut_into, even_parts, interleave_minibatches, padded_parts, required_multiple
 
 
 @given(st.integers(1, 5000), st.integers(1, 300))
@@ -47,3 +48,33 @@ def test_each_rank_gets_the_same_number_of_rows(
     rows: int, ranks: int, mini_batches: int, dynamic: bool, single_pass: bool
 ) -> None:
     assert multiple(rows, ranks, mini_batches, dynamic, single_pass) % ranks == 0
+
+
+LENGTHS = st.lists(st.integers(1, 500), min_size=1, max_size=60)
+
+
+@given(LENGTHS, st.integers(500, 3000))
+def test_padded_parts_hold_all_rows_within_the_limit(lengths: list[int], most: int) -> None:
+    parts = padded_parts(lengths, most)
+    assert sorted(row for part in parts for row in part) == list(range(len(lengths)))
+    assert all(len(part) * max(lengths[row] for row in part) <= most for part in parts)
+
+
+@given(LENGTHS, st.integers(0, 30))
+def test_parts_can_be_cut_further(lengths: list[int], more: int) -> None:
+    parts = padded_parts(lengths, 600)
+    count = min(len(lengths), len(parts) + more)
+    cut = cut_into(parts, count)
+    assert len(cut) == count and all(cut)
+    assert [row for part in cut for row in part] == [row for part in parts for row in part]
+
+
+def test_padded_parts_by_hand() -> None:
+    assert padded_parts([5, 30, 17, 9, 64, 12], 80) == [[4], [1, 2], [5, 3, 0]]
+    assert padded_parts([90, 3, 3], 80) == [[0], [1, 2]]  # longer than the limit: alone
+    assert cut_into([[4], [1, 2], [5, 3, 0]], 4) == [[4], [1, 2], [5], [3, 0]]
+
+
+def test_rows_cannot_be_cut_into_more_parts_than_there_are() -> None:
+    with pytest.raises(ValueError, match="2 rows cannot be cut into 3"):
+        cut_into([[0, 1]], 3)
