@@ -7,6 +7,10 @@ from stock verl, besides the number of adapters:
 - The adapters' initial weights are seeded; verl's differ between two runs of one config.
 - Gradients are dropped right after a step. verl clips the norm over all parameters, so gradients left by one adapter
   would shrink the next update of another.
+- Adapters and their moments are float32 whatever `fsdp_config.model_dtype` is. In bfloat16 an entry of a LoRA matrix is
+  some hundred times a step of 5e-5, less than half of its last digit, and half of the entries would never move. verl
+  casts adapters to the base's dtype; FSDP2 only wants one dtype among the parameters that train, and the forward pass
+  computes in `mixed_precision.param_dtype` in any case.
 - A loss that averages over sequences counts the rows that carry loss, not the padding rows.
 - Log-probabilities and entropies are computed for all tokens at once, in float32 (`log_probs.py`).
 - With a single update per rollout, the old log-probs are the update's own (`on_policy.py`).
@@ -93,7 +97,7 @@ class MultiAdapterEngine(FSDPEngineWithLMHead):
 
     def initialize(self) -> None:
         super().initialize()
-        with self._loaded():
+        with self.loaded():
             for adapter, path in self.model_config.lora["init"].items():
                 if path is not None:
                     folder = Path(path).expanduser()
@@ -131,7 +135,6 @@ class MultiAdapterEngine(FSDPEngineWithLMHead):
     def _build_lora_module(self, module: Any) -> Any:
         """The first adapter starts as LoRA does (its product is zero), the others with Gaussian noise for the zeros."""
         module.enable_input_require_grads()
-        dtype = next(module.parameters()).dtype
         settings = self.model_config.lora
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(settings["seed"])
@@ -147,9 +150,6 @@ class MultiAdapterEngine(FSDPEngineWithLMHead):
                 f"actor_rollout_ref.model.target_modules={self.model_config.target_modules} puts LoRA on an embedding, "
                 "which is not trained here: leave it out"
             )
-        for adapter in self.adapters:
-            for parameter in adapter_parameters(module, adapter).values():
-                parameter.data = parameter.data.to(dtype)
         return module
 
     def _lora_config(self) -> LoraConfig:
@@ -254,7 +254,7 @@ class MultiAdapterEngine(FSDPEngineWithLMHead):
 
     def take_snapshot(self) -> None:
         """The last snapshot becomes the opponent that is served; the present weights become the next snapshot."""
-        with self._loaded():
+        with self.loaded():
             present = {adapter: self.adapter_tensors(adapter) for adapter in self.adapters}
         self.past, self._next_past = self._next_past or present, present
 
@@ -268,7 +268,7 @@ class MultiAdapterEngine(FSDPEngineWithLMHead):
     ) -> None:
         """An ordinary PEFT folder per adapter, and the training state; `pair/checkpoint.py` has the layout."""
         folder = Path(local_path)
-        with self._loaded():
+        with self.loaded():
             adapters = {adapter: self.adapter_tensors(adapter) for adapter in self.adapters}
             state = {
                 "moments": {adapter: self._moments(adapter) for adapter in self.adapters},
@@ -295,7 +295,7 @@ class MultiAdapterEngine(FSDPEngineWithLMHead):
     ) -> None:
         folder = Path(local_path)
         state = torch.load(folder / TRAINING_STATE, weights_only=True)
-        with self._loaded():
+        with self.loaded():
             for adapter in self.adapters:
                 self.put_adapter(adapter, load_file(folder / adapter / ADAPTER_FILE), folder / adapter)
                 self._put_moments(adapter, state["moments"][adapter])
@@ -337,7 +337,7 @@ class MultiAdapterEngine(FSDPEngineWithLMHead):
         schedule._last_lr = rates
 
     @contextmanager
-    def _loaded(self) -> Iterator[None]:
+    def loaded(self) -> Iterator[None]:
         """Everything on its device: collectives cannot read what verl has offloaded to CPU memory."""
         if self._is_offload_param:
             load_fsdp_model_to_gpu(self.module)

@@ -127,22 +127,28 @@ def dummies(prompt: list[int]) -> list[Sample]:
 
 @contextmanager
 def undone(engine: MultiAdapterEngine) -> Iterator[None]:
-    """Restores the adapters afterwards: weights, moments, schedules."""
+    """Restores the adapters afterwards: weights, moments, schedules.
+
+    An optimizer loads its moments onto the device of its parameters. So the parameters must not lie offloaded on the
+    CPU then: with `optimizer_offload=false` the moments would stay there, and the next update would fail.
+    """
     parameters = [p for adapter in engine.adapters for p in adapter_parameters(engine.module, adapter).values()]
-    weights = [p.detach().clone() for p in parameters]
-    moments = {adapter: copy.deepcopy(o.state_dict()) for adapter, o in engine.optimizers.items()}
-    schedules = {adapter: copy.deepcopy(s.state_dict()) for adapter, s in engine.lr_schedulers.items()}
-    scaler = None if engine.scaler is None else copy.deepcopy(engine.scaler.state_dict())
+    with engine.loaded():
+        weights = [p.detach().clone() for p in parameters]
+        moments = {adapter: copy.deepcopy(o.state_dict()) for adapter, o in engine.optimizers.items()}
+        schedules = {adapter: copy.deepcopy(s.state_dict()) for adapter, s in engine.lr_schedulers.items()}
+        scaler = None if engine.scaler is None else copy.deepcopy(engine.scaler.state_dict())
     try:
         yield
     finally:
-        for parameter, weight in zip(parameters, weights, strict=True):
-            parameter.data.copy_(weight)
-        for adapter in engine.adapters:
-            engine.optimizers[adapter].load_state_dict(moments[adapter])
-            engine.lr_schedulers[adapter].load_state_dict(schedules[adapter])
-        if scaler is not None:
-            engine.scaler.load_state_dict(scaler)
+        with engine.loaded():
+            for parameter, weight in zip(parameters, weights, strict=True):
+                parameter.data.copy_(weight)
+            for adapter in engine.adapters:
+                engine.optimizers[adapter].load_state_dict(moments[adapter])
+                engine.lr_schedulers[adapter].load_state_dict(schedules[adapter])
+            if scaler is not None:
+                engine.scaler.load_state_dict(scaler)
 
 
 def isolation(engine: MultiAdapterEngine, update: Callable[[TensorDict], Any], prompt: list[int]) -> list[str]:

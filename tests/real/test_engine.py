@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import torch
 import torch.distributed
+from safetensors.torch import load_file, save_file
 from tensordict import NonTensorData, NonTensorStack, TensorDict
 from verl import DataProto
 from verl.utils import tensordict_utils as tu
@@ -18,11 +19,13 @@ from verl.utils.metric import reduce_metrics
 from verl.workers.utils.losses import ppo_loss
 from verl.workers.utils.padding import response_from_nested
 
+from agon_verl.actor import engine as engine_module
 from agon_verl.actor import self_check
-from agon_verl.actor.engine import MultiAdapterEngine, adapter_of
+from agon_verl.actor.engine import MultiAdapterEngine, adapter_of, owner
 from agon_verl.actor.self_check import Gaps, Sample
 from agon_verl.actor.tensors import adapter_distance, adapter_parameters, save
 from agon_verl.errors import CheckpointError
+from agon_verl.pair.checkpoint import ADAPTER_FILE, TRAINING_STATE
 from agon_verl.rollout.wire import ADAPTER
 from tests.recipes import composed
 
@@ -131,6 +134,55 @@ def test_an_update_of_one_adapter_leaves_all_else_bit_identical(tiny: Path, adap
     touched = differing(before, snapshot(engine))
     own = {n for n in before if ("lora_" in n and f".{adapter}." in n) or n.startswith(f"adam.{adapter}.")}
     assert touched == own
+
+
+def test_adapters_and_moments_are_float32_over_a_base_in_half_precision(tiny: Path, tmp_path: Path) -> None:
+    """In bfloat16 half of the entries would never move at this rate."""
+    half = [
+        "actor_rollout_ref.actor.fsdp_config.model_dtype=bf16",
+        "actor_rollout_ref.actor.fsdp_config.mixed_precision.param_dtype=bf16",
+        "actor_rollout_ref.actor.optim.lr=5e-5",
+        "actor_rollout_ref.actor.optim.lr_warmup_steps_ratio=0",
+    ]
+
+    def dtypes(engine: MultiAdapterEngine) -> dict[bool, set[torch.dtype]]:
+        state = list(engine.named_state())
+        return {adapts: {t.dtype for n, t in state if (owner(n, "AB") != "base") is adapts} for adapts in (True, False)}
+
+    engine, loss = make_engine(tiny, *half)
+    before = snapshot(engine)
+    for seed in range(5):
+        update(engine, loss, batch("B", rows=4, seed=seed))
+    assert dtypes(engine) == {True: {torch.float32}, False: {torch.bfloat16}}
+    first_moments = [s["exp_avg"] for s in engine.optimizers["B"].state.values()]
+    for (name, parameter), moment in zip(adapter_parameters(engine.module, "B").items(), first_moments, strict=True):
+        moved = before[name] != _plain(parameter)
+        assert moved[_plain(moment) != 0].all(), name
+
+    engine.save_checkpoint(str(tmp_path))
+    assert {t.dtype for t in load_file(tmp_path / "B" / ADAPTER_FILE).values()} == {torch.float32}
+    restored, _ = make_engine(tiny, *half, "agon.seed=9")
+    restored.load_checkpoint(str(tmp_path))
+    assert dtypes(restored) == dtypes(engine)
+    assert differing(snapshot(engine), snapshot(restored)) == set()
+
+
+def test_a_checkpoint_of_adapters_in_half_precision_loads(tiny: Path, tmp_path: Path) -> None:
+    """As earlier versions saved it with `model_dtype=bf16`."""
+    engine = trained(tiny)
+    engine.save_checkpoint(str(tmp_path))
+    for adapter in "AB":
+        file = tmp_path / adapter / ADAPTER_FILE
+        save_file({name: tensor.bfloat16() for name, tensor in load_file(file).items()}, file)
+    state = torch.load(tmp_path / TRAINING_STATE, weights_only=True)
+    for moments in state["moments"].values():
+        for entry in moments.values():
+            entry.update({key: entry[key].bfloat16() for key in ("exp_avg", "exp_avg_sq")})
+    save(state, tmp_path / TRAINING_STATE)
+    restored, loss = make_engine(tiny, "actor_rollout_ref.actor.fsdp_config.model_dtype=bf16")
+    restored.load_checkpoint(str(tmp_path))
+    assert {t.dtype for n, t in restored.named_state() if owner(n, "AB") != "base"} == {torch.float32}
+    update(restored, loss, batch("A", rows=4))
 
 
 def test_gradients_of_one_adapter_do_not_reach_the_clipping_of_the_other(tiny: Path) -> None:
@@ -407,6 +459,35 @@ def test_the_self_check_tells_own_from_swapped_log_probs() -> None:
     assert len(messages) == 2 and "adapter A differ from the trainer's A by 0.29" in messages[0]
     one_slot = [sample("A", -1.0), sample("B", -1.5)]  # B's slot serves A
     assert "adapter B" in wrong(one_slot, good)[0]
+
+
+@pytest.mark.parametrize("offloaded", ["param_offload", "optimizer_offload"])
+def test_the_self_check_restores_while_everything_is_on_its_device(
+    tiny: Path, monkeypatch: pytest.MonkeyPatch, offloaded: str
+) -> None:
+    """An optimizer takes its moments to where its parameters are; with offloaded parameters that is the CPU."""
+    engine, loss = make_engine(tiny, f"actor_rollout_ref.actor.fsdp_config.{offloaded}=true")
+    update(engine, loss, batch("A", rows=4))
+    on_device = {"param_offload": False, "optimizer_offload": False}
+    for name, setting in (("fsdp_model_to_{}", "param_offload"), ("fsdp_optimizer", "optimizer_offload")):
+        for verb, place, there in (("load", "gpu", True), ("offload", "cpu", False)):
+            function = f"{verb}_{name.format(place)}"
+            real = getattr(engine_module, function)
+
+            def moved(*args: Any, real: Any = real, setting: str = setting, there: bool = there) -> None:
+                on_device[setting] = there
+                real(*args)
+
+            monkeypatch.setattr(engine_module, function, moved)
+    places = []
+    for optimizer in engine.optimizers.values():
+        optimizer.register_load_state_dict_pre_hook(lambda *_: places.append(on_device[offloaded]))
+    before = snapshot(engine)
+    with self_check.undone(engine):
+        update(engine, loss, batch("A", rows=4, seed=1))
+        assert differing(before, snapshot(engine)) and not on_device[offloaded]
+    assert places == [True, True] and not on_device[offloaded]
+    assert differing(before, snapshot(engine)) == set()
 
 
 def test_marks_are_loud_and_undone(tiny: Path) -> None:

@@ -1,4 +1,4 @@
-"""Checkpoints between numbers of ranks: from two gloo ranks to one, and back to two."""
+"""Checkpoints between numbers of ranks: from two gloo ranks to one, and back to two. The base is bfloat16."""
 
 import subprocess
 import sys
@@ -23,7 +23,9 @@ def save(name, world, load=None):
     store = f"file://{folder / name}.store"
     torch.distributed.init_process_group("gloo", init_method=store, rank=rank, world_size=world)
     torch.manual_seed(rank)
-    engine, loss = make_engine(tiny, "agon.opponent.share=0.5")
+    engine, loss = make_engine(
+        tiny, "agon.opponent.share=0.5", "actor_rollout_ref.actor.fsdp_config.model_dtype=bf16"
+    )
     if load:
         engine.load_checkpoint(str(folder / load))
     else:
@@ -61,6 +63,7 @@ def test_nothing_changes_on_the_way_through_other_shards(saves: list[Path], othe
     for adapter in "AB":
         ours, theirs = (load_file(f / adapter / "adapter_model.safetensors") for f in (first, second))
         assert ours.keys() == theirs.keys() and all(torch.equal(ours[name], theirs[name]) for name in ours)
+        assert {tensor.dtype for tensor in ours.values()} == {torch.float32}
     ours, theirs = (torch.load(f / "training_state.pt", weights_only=True) for f in (first, second))
     for adapter in "AB":
         moments = [state["moments"][adapter] for state in (ours, theirs)]
