@@ -11,6 +11,7 @@ from agon_verl.data.prepare import prepare
 from agon_verl.data.problem import DataError
 from agon_verl.data.sources import Source
 from agon_verl.data.write import write
+from agon_verl.game.transcript import REASONING_TAGS
 from agon_verl.program import command, program_name
 
 _EPILOG = (
@@ -57,6 +58,10 @@ def _command(commands: Any, name: str, what: str) -> argparse.ArgumentParser:
     add("--against", metavar=place, nargs="+", help="evaluation sets that training must not contain, or none")
     add("--seed", type=int, default=0, help="of the split and the order (0)")
     add("--prompt", metavar="TEXT", help="the prompt, with {problem} where the text goes")
+    tags = (
+        f"ask for reasoning between these tags ({' '.join(REASONING_TAGS)}), for models that do not think by themselves"
+    )
+    add("--reasoning-tags", nargs="*", metavar="TAG", help=tags)
     add("--out", type=Path, metavar="FOLDER", help="(~/data/agon/SOURCE, where the recipes look)")
     add("--overwrite", action="store_true", help="replace files that have other rows")
     return parser
@@ -108,13 +113,25 @@ def _count(flag: str, value: str | None, default: int | None) -> int | None:
     return int(value)
 
 
+def prompt_of(options: argparse.Namespace, source: Source) -> str:
+    tags, prompt = options.reasoning_tags, options.prompt
+    if prompt is not None and tags is not None:
+        raise DataError("--prompt replaces the prompt that --reasoning-tags asks for: write the tags into --prompt")
+    if prompt is not None and "{problem}" not in prompt:
+        raise DataError(f"--prompt {prompt!r} does not contain the problem: write {{problem}} where it goes")
+    if tags is None:
+        return str(prompt or source.domain.prompt)
+    if len(tags) not in (0, 2):
+        raise DataError(f"--reasoning-tags {' '.join(tags)} is not an opening and a closing tag: give both, or none")
+    opening, closing = tags or REASONING_TAGS
+    return source.domain.tagged_prompt.replace("{opening}", opening).replace("{closing}", closing)
+
+
 @command
 def main(arguments: Sequence[str] | None) -> None:
     options = parse(arguments)
     source = source_of(options)
-    prompt = options.prompt or source.domain.prompt
-    if "{problem}" not in prompt:
-        raise DataError(f"--prompt {prompt!r} does not contain the problem: write {{problem}} where it goes")
+    prompt = prompt_of(options, source)
     source = with_options(source, options)
     folder = (options.out or Path("~/data/agon") / options.source).expanduser()
     print(write(folder, source, prepare(source), prompt, options.overwrite))

@@ -6,6 +6,7 @@ settings again, for runs that are started in another way.
 
 import fcntl
 import json
+import logging
 import operator
 import os
 from collections.abc import Callable, Sequence
@@ -24,6 +25,7 @@ from agon_verl.pair.base import hash_of_base
 from agon_verl.pair.checkpoint import ADAPTER_FILE, check_fit, foreign, to_resume
 
 MAX_LORA_RANK = 512  # vLLM's largest (vllm.config.lora.MaxLoRARanks); importing it here would cost ten seconds
+logger = logging.getLogger(__name__)
 LOCK = ".agon.lock"
 KEEPS_TAGS = "TagKeepingRewardManager"  # of agon_verl.rollout.decoding, which imports verl
 LONGEST = 32  # how many of the longest problems are measured in tokens
@@ -108,6 +110,8 @@ def check_files(config: DictConfig) -> None:
             if "://" in str(path):
                 continue  # verl fetches it
             prompts = _prompts(field, str(path), config)
+            if field == "data.train_files":
+                _warn_without_tags(prompts[0], tokenizer, config)
             _check_room(field, prompts, tokenizer, config)
             if field == "data.train_files" and isinstance(files, str) and len(prompts) < config.data.train_batch_size:
                 raise ConfigError(
@@ -229,6 +233,19 @@ def _check_room(field: str, prompts: Sequence[list[dict[str, Any]]], tokenizer: 
                 f"data.max_prompt_length={limit} leaves no room for an opponent's summary beside the longest problem "
                 f"of {field} (agon.min_summary_tokens={room}): raise it to {need} or more"
             )
+
+
+def _warn_without_tags(prompt: list[dict[str, Any]], tokenizer: Any, config: DictConfig) -> None:
+    """A model that neither its tokenizer nor its prompt tells of the tags will hardly write them."""
+    closing = config.agon.reasoning_tags[1]
+    texts = [str(tokenizer.chat_template), *(str(turn["content"]) for turn in prompt)]
+    if config.agon.reads != "nothing" and closing not in tokenizer.get_added_vocab() and closing not in "".join(texts):
+        logger.warning(
+            "agon-verl: neither the tokenizer nor the prompts in data.train_files mention %s, so drafts will probably "
+            "have no private reasoning and challengers will read all of them: prepare the data with "
+            "`agon data … --reasoning-tags`, or set agon.reasoning_tags to the model's own",
+            closing,
+        )
 
 
 def _by_length(prompts: Sequence[list[dict[str, Any]]]) -> list[list[dict[str, Any]]]:

@@ -3,6 +3,7 @@
 import contextlib
 import io
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,9 +13,15 @@ import pytest
 from omegaconf import OmegaConf
 from transformers import AutoTokenizer
 
-from agon_verl.data.__main__ import main
+from agon_verl.data import sources
+from agon_verl.data.__main__ import main, parse, prompt_of
 from agon_verl.data.sources import is_binary
 from agon_verl.data.write import fingerprint
+from agon_verl.game import transcript
+from agon_verl.game.domains.code import CODE
+from agon_verl.game.domains.domain import Domain
+from agon_verl.game.domains.math import MATH
+from agon_verl.game.transcript import REASONING_TAGS
 from agon_verl.trainer.preflight import check_files
 from tests.recipes import composed
 from tests.tiny import make_model
@@ -303,11 +310,35 @@ def test_custom_columns_conditions_and_prompt(tmp_path: Path) -> None:
     assert got[0]["data_source"] == "mine/sums"
 
 
+@pytest.mark.parametrize("domain", [MATH, CODE])
+@pytest.mark.parametrize("tags", [REASONING_TAGS, ("<|channel>thought", "<channel|>")])
+def test_reasoning_tags_are_asked_for_in_the_form_that_is_read(domain: Domain, tags: tuple[str, str]) -> None:
+    options = parse(["gsm8k", "--reasoning-tags", *([] if tags == REASONING_TAGS else tags)])
+    source = replace(sources.gsm8k(), domain=domain)
+    prompt = prompt_of(options, source)
+    instruction, _, form = prompt.partition("Use exactly this form:")
+    assert prompt.startswith("{problem}\n\n") and "{" not in instruction.removeprefix("{problem}") + form
+    assert all(tag in instruction for tag in tags)
+    read = transcript.read(form, tags=tags)
+    assert read.well_formed and read.reasoning == "the reasoning" and read.summary.startswith("the summary")
+    assert read.answer == ("the final answer" if domain is MATH else "```python\n# the program\n```")
+    untagged = prompt_of(parse(["gsm8k"]), source)
+    assert untagged == domain.prompt and not any(tag in untagged for tag in tags)
+
+
+def test_the_option_reaches_the_rows(tmp_path: Path, table: str) -> None:
+    run(*split(table, tmp_path / "out"), "--reasoning-tags", "<r>", "</r>")
+    for row in read(tmp_path / "out" / "train.parquet") + read(tmp_path / "out" / "heldout.parquet"):
+        assert "between <r> and </r>" in row["prompt"][0]["content"]
+
+
 @pytest.mark.parametrize(
     ("options", "words"),
     [
         (["--where", "level"], "--where 'level' is not a condition"),
         (["--prompt", "Solve it."], "write {problem} where it goes"),
+        (["--prompt", "{problem}", "--reasoning-tags"], "write the tags into --prompt"),
+        (["--reasoning-tags", "<think>"], "--reasoning-tags <think> is not an opening and a closing tag"),
         (["--train", "many"], "--train many is not a number"),
         (["--answer", "b"], "has no column b (it has q, a)"),
         (["--from", "nowhere.jsonl"], "nowhere.jsonl does not exist"),

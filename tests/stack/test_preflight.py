@@ -120,6 +120,23 @@ def test_reasoning_tags_that_decoding_drops(good: list[str]) -> None:
     check_files(composed(*good, "agon.reasoning_tags=['<|user|>','</think>']", *kept))
 
 
+def test_a_model_that_knows_no_reasoning_tags_gets_a_warning(
+    good: list[str], tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    unknown = "agon.reasoning_tags=['<r>','</r>']"
+    check_files(composed(*good))  # the tokenizer has <think>
+    check_files(composed(*good, unknown, "+method=grpo"))  # nobody reads
+    asked = make_data(tmp_path / "asked.parquet", 16)
+    table = pd.read_parquet(asked)
+    table["prompt"] = [[{"role": "user", "content": "Between <r> and </r>: what is 2+2?"}]] * len(table)
+    table.to_parquet(asked)
+    check_files(composed(*good, unknown, f"data.train_files={asked}"))
+    assert not caplog.records
+    check_files(composed(*good, unknown))
+    (warning,) = caplog.records
+    assert "mention </r>" in warning.getMessage() and "--reasoning-tags" in warning.getMessage()
+
+
 def test_rows_without_ground_truth(good: list[str], tmp_path: Path) -> None:
     table = pd.read_parquet(good[2].split("=")[1])
     table["reward_model"] = [{"style": "rule"}] * len(table)

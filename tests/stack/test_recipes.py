@@ -19,6 +19,8 @@ from tests.recipes import composed
 
 FOLDER = Path(recipes.__file__).parent
 NAMES, BASES = (sorted(path.stem for path in (FOLDER / group).glob("*.yaml")) for group in ("recipe", "base"))
+BASES.remove("qwen2.5")  # the part that its sizes share
+THINKING = [base for base in BASES if not base.startswith("qwen2.5")]
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -37,7 +39,7 @@ def test_a_base_goes_with_any_recipe(name: str, base: str) -> None:
     config = composed(f"+recipe={name}", f"+base={base}")
     check_settings(config)
     assert config.actor_rollout_ref.model.path.split("/")[1].lower().startswith(base.split("_")[0][:5])
-    assert config.data.apply_chat_template_kwargs.enable_thinking
+    assert config.data.apply_chat_template_kwargs.get("enable_thinking", False) == (base in THINKING)
     reward = config.reward.custom_reward_function
     assert reward.path == f"pkg://reward_fns.{'unit_tests' if name == 'agon_code' else 'math_answer'}"
     assert reward.reward_kwargs.reasoning_tags == config.agon.reasoning_tags
@@ -51,15 +53,29 @@ def test_the_cpu_recipe_is_the_papers_on_a_cpu() -> None:
 # The kinds of linear layers in a language model.
 ATTENTION, MLP = {"q_proj", "k_proj", "v_proj", "o_proj"}, {"gate_proj", "up_proj", "down_proj"}
 LINEAR_ATTENTION = {"in_proj_qkv", "in_proj_z", "in_proj_a", "in_proj_b", "out_proj"}
-FAMILIES = {"qwen3": "qwen3", "qwen3.5": "qwen3_5", "gemma4": "gemma4"}
+FAMILIES = {"qwen2.5": "qwen2", "qwen3": "qwen3", "qwen3.5": "qwen3_5", "gemma4": "gemma4"}
 
 
-@pytest.mark.parametrize("base", BASES)
+def test_qwen2_5_in_all_sizes() -> None:
+    names = {f"qwen2.5_{kind}{size}" for kind in ("", "coder_") for size in ("0.5b", "1.5b", "3b", "7b")}
+    assert {base for base in BASES if base.startswith("qwen2.5")} == names
+    for base in sorted(names):
+        config = composed("+recipe=agon_math", f"+base={base}")
+        model = base.replace("qwen2.5", "Qwen2.5").replace("coder", "Coder").replace("_", "-").removesuffix("b")
+        assert config.actor_rollout_ref.model.path == f"Qwen/{model}B-Instruct"
+        assert config.data.max_prompt_length + config.data.max_response_length <= 32768
+        assert config.actor_rollout_ref.actor.optim.lr_warmup_steps == 5
+    local = composed("+recipe=agon", "+base=qwen2.5", "actor_rollout_ref.model.path=/models/qwen")
+    assert local.actor_rollout_ref.model.path == "/models/qwen" and local.data.max_response_length == 4096
+
+
+@pytest.mark.parametrize("base", THINKING + ["qwen2.5_1.5b"])
 def test_adapters_sit_on_every_layer_of_the_language_model_and_nowhere_else(base: str) -> None:
     """By the architecture of the family in its library's default size: what differs between sizes is numbers."""
     family = FAMILIES[base.split("_")[0]]
     architecture = AutoConfig.for_model(family)
-    architecture.architectures = ["Qwen3ForCausalLM" if family == "qwen3" else "ForConditionalGeneration"]
+    text_only = family in ("qwen2", "qwen3")
+    architecture.architectures = [f"{family.title()}ForCausalLM" if text_only else "ForConditionalGeneration"]
     if family == "gemma4":  # a part that is not configured is not built
         architecture.vision_config = architecture.sub_configs["vision_config"]()
         architecture.audio_config = architecture.sub_configs["audio_config"]()
@@ -79,7 +95,7 @@ def test_adapters_sit_on_every_layer_of_the_language_model_and_nowhere_else(base
     assert layers == {f"layers.{number}" for number in range(text.num_hidden_layers)}
     kinds = ATTENTION | MLP | (LINEAR_ATTENTION if family == "qwen3_5" else set())
     assert {name.rsplit(".", 1)[1] for name in adapted} == kinds
-    assert not [name for name in adapted if family != "qwen3" and ".language_model." not in name]
+    assert not [name for name in adapted if not text_only and ".language_model." not in name]
 
 
 def test_the_papers_setting() -> None:

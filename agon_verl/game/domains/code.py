@@ -24,6 +24,24 @@ step. Then summarise your approach in a few sentences, and end with the whole pr
 ```
 </answer>"""
 
+TAGGED_PROMPT = """\
+{problem}
+
+Write a Python program that solves this problem: it reads standard input and prints to standard output. Answer in \
+three parts. First reason step by step between {opening} and {closing}; nobody else reads this part. After {closing}, \
+summarise your approach in a few sentences. End with the whole program in one fenced block between <answer> and \
+</answer>. Use exactly this form:
+
+{opening}
+the reasoning
+{closing}
+the summary
+<answer>
+```python
+# the program
+```
+</answer>"""
+
 _MARKER = f"```\n{WITHHELD}\n```"
 _RUN = re.compile(rf"{re.escape(_MARKER)}(?:\s*+{re.escape(_MARKER)})+")
 
@@ -54,6 +72,7 @@ CODE = Domain(
     leaks=leaks,
     withheld_parts="<answer> blocks, the last fenced program and its copies",
     prompt=PROMPT,
+    tagged_prompt=TAGGED_PROMPT,
     verifier="pkg://reward_fns.unit_tests",
     reward_timeout=600.0,
 )

@@ -25,6 +25,7 @@ class Domain:
     leaks: Callable[[str, str], bool]
     withheld_parts: str  # what `withhold` replaces, for the description of an exported pair
     prompt: str  # the default prompt of prepared data
+    tagged_prompt: str  # the same for models that do not reason by themselves; {opening} and {closing} are the tags
     verifier: str  # the default reward function
     reward_timeout: float  # seconds per reward, as in the recipes
 

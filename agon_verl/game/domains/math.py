@@ -18,6 +18,21 @@ PROMPT = """\
 Reason step by step. Then summarise your solution in a few sentences, and end with the final answer alone, between \
 <answer> and </answer>."""
 
+TAGGED_PROMPT = """\
+{problem}
+
+Answer in three parts. First reason step by step between {opening} and {closing}; nobody else reads this part. After \
+{closing}, summarise your solution in a few sentences. End with the final answer alone, between <answer> and \
+</answer>. Use exactly this form:
+
+{opening}
+the reasoning
+{closing}
+the summary
+<answer>
+the final answer
+</answer>"""
+
 _UNCLOSED_BOX = re.compile(r"\\(?:boxed|fbox).*")
 _GSM8K = re.compile(r"^[ \t]*+####(?!#)(?:(?=[^A-Za-z\n]*\d)[^A-Za-z\n]*+$|.*\Z)", re.M)
 
@@ -116,6 +131,7 @@ MATH = Domain(
     leaks=leaks,
     withheld_parts="<answer> blocks, boxes, what follows 'the answer is', 'Answer:' and the like, and '#### 72'",
     prompt=PROMPT,
+    tagged_prompt=TAGGED_PROMPT,
     verifier="pkg://reward_fns.math_answer",
     reward_timeout=90.0,
 )
