@@ -15,6 +15,7 @@ from agon_verl.game.domains import DOMAINS
 from agon_verl.game.rewards import Rival, Stack
 from agon_verl.game.roles import ADAPTERS, Adapter, Players, Rotation
 from agon_verl.game.transcript import REASONING_TAGS
+from agon_verl.game.withhold import Withhold
 from agon_verl.health.alarms import STRICT, AlarmConfig
 
 METHOD = ("rotation", "players", "reads", "rival", "reward", "tiebreak_weight")  # what a method of the paper sets
@@ -59,6 +60,7 @@ class AgonConfig:
     format_weight: Weight = 0.5
     tiebreak_weight: Weight = 0.0
     domain: Literal[tuple(DOMAINS)] = "math"  # type: ignore[valid-type]
+    withhold: Withhold = "announced"
     reasoning_tags: tuple[Tag, Tag] = REASONING_TAGS
     challenge_sampling: ChallengeSampling = field(default_factory=ChallengeSampling)
     min_summary_tokens: Annotated[int, Field(ge=0)] = 32

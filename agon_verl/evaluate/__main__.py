@@ -100,6 +100,7 @@ def settings_of(players: Players, judge: Judge, seed: int) -> dict[str, Any]:
         "seed": seed,
         "max_prompt": players.max_prompt,
         "domain": players.domain,
+        **({} if players.withhold == "announced" else {"withhold": players.withhold}),  # older folders have none
         "tags": list(players.tags),
         "chat": dict(players.chat),
         "prompts": digest(texts.encode()),

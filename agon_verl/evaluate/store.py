@@ -49,6 +49,7 @@ class Generation:
     shown: str | None = None
     leaked: bool | None = None
     cut: bool | None = None
+    stated: bool | None = None
 
     @property
     def key(self) -> Key:

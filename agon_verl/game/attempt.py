@@ -10,17 +10,23 @@ from dataclasses import dataclass
 
 from agon_verl.game.control_tokens import ControlTokens
 from agon_verl.game.domains import DOMAINS
+from agon_verl.game.domains.domain import Same
 from agon_verl.game.transcript import Transcript
+from agon_verl.game.withhold import withhold_answer
 
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
-    """`shown` is `None` if the opponent wrote no summary; `leaked`: it still contains the answer; `cut`: to fit."""
+    """`shown` is `None` if the opponent wrote no summary; `cut`: to fit.
+
+    `leaked`: it still contains the answer; `stated`: as a result.
+    """
 
     shown: str | None
     tokens: int
     leaked: bool
     cut: bool
+    stated: bool = False
 
 
 NO_ATTEMPT = Attempt(shown=None, tokens=0, leaked=False, cut=False)
@@ -32,18 +38,24 @@ def attempt_of(
     control: ControlTokens,
     count: Callable[[str], int],
     excess: Callable[[str], int],
+    problem: str = "",
+    same: Same | None = None,
 ) -> Attempt:
-    """`count` counts a text's tokens; `excess`, by how many the challenger's prompt with it would be too long."""
+    """`count` counts a text's tokens; `excess`, by how many the challenger's prompt with it would be too long.
+
+    `same`, the verifier's comparison, withholds the value of the answer too (`agon.withhold=value`).
+    """
     if draft.summary is None:
         return NO_ATTEMPT
     rules = DOMAINS[domain]
-    withheld = control.break_up(rules.withhold(draft.summary))
+    answer = rules.final_answer(draft) or ""
+    withheld = control.break_up(withhold_answer(draft.summary, domain, answer, same, problem))
     shown, cut, budget, over = withheld, False, count(withheld), excess(withheld)
     while over > 0 and budget > 0:  # more than once only where tokens merge across the cut
         budget -= over
         shown, cut = shorten(withheld, budget, count)
         over = excess(shown)
-    return Attempt(shown, count(shown), rules.leaks(shown, rules.final_answer(draft) or ""), cut)
+    return Attempt(shown, count(shown), rules.leaks(shown, answer), cut, rules.states(shown, answer))
 
 
 def shorten(text: str, budget: int, count: Callable[[str], int]) -> tuple[str, bool]:

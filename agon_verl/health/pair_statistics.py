@@ -5,6 +5,10 @@ so partial credit counts as wrong here (`acc` still averages it). Conversion, P(
 wrong | a right), show a failing game before accuracy does. A conditional metric without a case is left out: 0 would
 be a statement, and NaN would spoil averages over steps.
 
+An attempt leaks if it still contains the draft's answer, and states it if that stands there as a result. Right and
+wrong drafts are split, because a copied answer pays only from a right one. Conversion and damage are split by `stated`,
+to show what copying does. An attempt without a summary or an answer neither leaks nor states anything.
+
 A guest's draft comes from the base or from a frozen snapshot of an adapter: it says nothing about the live drafter, so
 the metrics of the draft stream leave it out; if all drafts are guests', there are none. All other metrics include
 guests, because their challenges are real.
@@ -39,6 +43,7 @@ class Pair:
     copied: float = 0.0  # the share of the challenge that repeats the attempt
     same_answer: bool | None = None  # whether both final answers are equal; None where the verifier returns none
     guest: bool = False  # the draft is not the live drafter's
+    stated: bool = False  # the attempt still states the draft's answer as a result
 
 
 def pair_metrics(pairs: Sequence[Pair]) -> dict[str, float]:
@@ -55,6 +60,14 @@ def pair_metrics(pairs: Sequence[Pair]) -> dict[str, float]:
         "pair/damage": mean([not right(p.challenge) for p in pairs if right(p.draft)]),
         "pair/length_given_right_draft": mean([p.challenge.length for p in pairs if right(p.draft)]),
         "pair/leak": mean([p.leaked for p in pairs]),
+        "pair/leak_right": mean([p.leaked for p in pairs if right(p.draft)]),
+        "pair/leak_wrong": mean([p.leaked for p in pairs if not right(p.draft)]),
+        "pair/stated_right": mean([p.stated for p in pairs if right(p.draft)]),
+        "pair/stated_wrong": mean([p.stated for p in pairs if not right(p.draft)]),
+        "pair/conversion_stated": mean([right(p.challenge) for p in pairs if not right(p.draft) and p.stated]),
+        "pair/conversion_unstated": mean([right(p.challenge) for p in pairs if not right(p.draft) and not p.stated]),
+        "pair/damage_stated": mean([not right(p.challenge) for p in pairs if right(p.draft) and p.stated]),
+        "pair/damage_unstated": mean([not right(p.challenge) for p in pairs if right(p.draft) and not p.stated]),
         "pair/summary_cut": mean([p.summary_cut for p in pairs]),
         "pair/no_summary": mean([p.no_summary for p in pairs]),
     }

@@ -93,7 +93,7 @@ RULES = (
         "above",
         0.8,
         "Attempts still contain the answer that should be withheld, so the challenger can copy it.",
-        "Read some attempts (trainer.rollout_data_dir) and add their way to state answers to agon_verl/game/domains.",
+        "Set agon.withhold=value, or read some attempts (trainer.rollout_data_dir) and extend agon_verl/game/domains.",
     ),
     AlarmRule(
         "distance",

@@ -4,9 +4,10 @@ import argparse
 import json
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, get_args
 
 from agon_verl.game.domains import DOMAINS
+from agon_verl.game.withhold import Withhold
 from agon_verl.inference.players import InferenceError, Players, find_players
 
 
@@ -20,6 +21,7 @@ def add_players(parser: argparse.ArgumentParser) -> None:
     add("--max-prompt", type=int, help="tokens per prompt; a longer attempt is cut (the target's, or 4,096)")
     add("--base", help="path of the base model, if it has moved since the run")
     add("--domain", choices=DOMAINS, help="(the target's, or math)")
+    add("--withhold", choices=get_args(Withhold), help="of a draft's answer (the target's, or announced)")
     add("--tags", nargs=2, metavar=("OPEN", "CLOSE"), help="around the reasoning (the target's, or <think> </think>)")
     add("--chat", nargs="+", default=[], metavar="KEY=VALUE", help="for the chat template, as enable_thinking=true")
     add("--engine", nargs="+", default=[], metavar="KEY=VALUE", help="vLLM's engine arguments")
@@ -30,6 +32,7 @@ def chosen_players(options: argparse.Namespace) -> Players:
         options.target,
         options.base,
         domain=options.domain,
+        withhold=options.withhold,
         tags=tuple(options.tags) if options.tags else None,
         chat=key_values(options.chat) or None,
         max_prompt=options.max_prompt,

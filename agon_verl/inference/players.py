@@ -15,6 +15,7 @@ from agon_verl.errors import AgonError, CheckpointError
 from agon_verl.game.domains import DOMAINS
 from agon_verl.game.roles import ADAPTERS, BASE, directions
 from agon_verl.game.transcript import REASONING_TAGS
+from agon_verl.game.withhold import Withhold
 from agon_verl.pair.base import base_folder, find_base, hash_of_base
 from agon_verl.pair.checkpoint import Manifest, find_checkpoint, prompts
 from agon_verl.pair.direction import DIRECTIONS
@@ -48,6 +49,7 @@ class Players:
     rank: int = 0
     direction: str | None = None
     domain: str = "math"
+    withhold: Withhold = "announced"
     tags: tuple[str, str] = REASONING_TAGS
     sampling: Sampling = field(default_factory=Sampling)
     max_prompt: int = 4096
@@ -119,6 +121,7 @@ def _from_pair(pair: TrainedPair, folder: Path, base: str | None) -> Players:
         rank=max(int(json.loads((path / "adapter_config.json").read_text())["r"]) for path in adapters.values()),
         direction=pair.cascade.direction,
         domain=pair.domain,
+        withhold=pair.withhold,
         tags=pair.reasoning_tags,
         sampling=Sampling(**sampling),
         max_prompt=values.get("max_prompt_length", Players.max_prompt),

@@ -13,6 +13,7 @@ from agon_verl.config import AgonConfig
 from agon_verl.errors import CheckpointError
 from agon_verl.game.domains import DOMAINS
 from agon_verl.game.roles import Players
+from agon_verl.game.withhold import Withhold
 from agon_verl.pair.base import Base
 from agon_verl.pair.checkpoint import MANIFEST, Manifest
 from agon_verl.pair.direction import Cascade, choose, finite
@@ -42,6 +43,7 @@ class TrainedPair:
     metrics: Mapping[str, float] = field(default_factory=dict)
     verifier: Mapping[str, Any] = field(default_factory=dict)
     players: Players = "pair"  # "one": B was never trained
+    withhold: Withhold = "announced"
 
     @classmethod
     def from_manifest(cls, manifest: Manifest, direction: str | None = None) -> "TrainedPair":
@@ -63,6 +65,7 @@ class TrainedPair:
             metrics=finite(manifest.metrics),
             verifier=manifest.verifier,
             players=game.players,
+            withhold=game.withhold,
         )
 
     def write(self, folder: Path) -> None:
@@ -91,12 +94,14 @@ class TrainedPair:
 
 def _instructions(game: AgonConfig) -> list[str]:
     opening, closing = game.reasoning_tags
+    domain = DOMAINS[game.domain]
+    withheld = domain.withheld_parts + (f"; and {domain.withheld_values}" if game.withhold == "value" else "")
     return [
         "The drafter answers the problem's own messages, the last of which is the user's.",
         f"The summary of its draft is the text after the last {closing}, up to the next {opening} if there is one. "
         f"Without any {closing} it is the complete draft, or nothing if the reasoning was opened, by the draft or by "
         "the chat template at the end of the prompt.",
-        f"In the summary prompts.withheld replaces the final answer: {DOMAINS[game.domain].withheld_parts}. "
+        f"In the summary prompts.withheld replaces the final answer: {withheld}. "
         "agon_verl/game/domains has the exact rule, in plain Python.",
         "The challenger answers the same messages, with prompts.challenge in place of the last one: {problem} is its "
         "text and {attempt} the summary, stripped, with <attempt> and </attempt>, in any case and spacing, written as "

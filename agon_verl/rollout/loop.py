@@ -25,6 +25,7 @@ from agon_verl.config import AgonConfig
 from agon_verl.game import transcript
 from agon_verl.game.attempt import NO_ATTEMPT, Attempt, attempt_of
 from agon_verl.game.control_tokens import ControlTokens
+from agon_verl.game.domains.domain import Same
 from agon_verl.game.prompts import challenge_messages
 from agon_verl.game.rewards import Outcome, challenge_reward, standalone_reward
 from agon_verl.game.roles import ADAPTERS, BASE, Roles
@@ -36,6 +37,7 @@ from agon_verl.health.health import COPIED
 from agon_verl.health.pair_statistics import Pair
 from agon_verl.rollout.watchdog import describe_error
 from agon_verl.rollout.wire import ADAPTER, PROBLEM, past_of
+from reward_fns.mathematics.restated import restates
 
 
 class PairOutput(AgentLoopOutput):
@@ -119,12 +121,18 @@ class AgonAgentLoop(SingleTurnAgentLoop):
             messages = challenge_messages(problem, summary)
             return len(self.continuous_token_builder.build_initial_tokens(messages)) - self.prompt_length
 
-        return attempt_of(self._read(draft), self.game.domain, self._control, self._count, excess)
+        text = problem[-1]["content"]
+        return attempt_of(self._read(draft), self.game.domain, self._control, self._count, excess, text, self._same)
+
+    @property
+    def _same(self) -> Same | None:
+        return restates if self.game.withhold == "value" else None
 
     def _copied(self, attempt: Attempt, challenge: PairOutput) -> float:
         """The copied share of the summaries, both without their answer: reasoning may quote an attempt to refute it."""
-        summary = self._read(challenge).summary or ""
-        return copied_share(attempt.shown, withhold_answer(summary, self.game.domain))
+        read = self._read(challenge)
+        own = withhold_answer(read.summary or "", self.game.domain, read.answer, self._same)
+        return copied_share(attempt.shown, own)
 
     def _read(self, output: PairOutput) -> transcript.Transcript:
         completion = self._reader.decode(output.response_ids)
@@ -188,6 +196,7 @@ class AgonAgentLoopWorker(AgentLoopWorkerTQ.__ray_metadata__.modified_class):
                 "damaged": (1 - b.correct) * a.correct,
                 "copied": float(challenge.extra_fields["copied"] >= COPIED),
                 "leaked": float(attempt["leaked"]),
+                "stated": float(attempt["stated"]),
                 PROBLEM: _digest(kwargs["raw_prompt"]),
             },
         )
@@ -198,6 +207,7 @@ class AgonAgentLoopWorker(AgentLoopWorkerTQ.__ray_metadata__.modified_class):
             draft_reward=draft_reward,
             challenge_reward=reward,
             leaked=attempt["leaked"],
+            stated=attempt["stated"],
             summary_cut=attempt["cut"],
             no_summary=not attempt["shown"],
             draft_prompt_tokens=len(draft.prompt_ids),

@@ -52,7 +52,16 @@ def test_the_summary_is_shown_without_reasoning_and_answer(loop: AgonAgentLoop) 
 
 def test_an_answer_left_in_the_working_is_a_leak(loop: AgonAgentLoop) -> None:
     attempt = loop._attempt(PROBLEM, draft(loop, "<think>x</think>2 + 2 = 4. <answer>4</answer>"))
-    assert attempt.leaked
+    assert attempt.leaked and attempt.stated
+
+
+def test_the_value_is_withheld_where_the_run_says_so(loop: AgonAgentLoop) -> None:
+    loop.game = AgonConfig(withhold="value")
+    output = draft(loop, "<think>x</think>2 + 2 = 4. <answer>4</answer>")
+    attempt = loop._attempt(PROBLEM, output)
+    assert attempt.shown == "2 + 2 = [answer withheld]. [answer withheld]"
+    assert not attempt.leaked and not attempt.stated
+    assert loop._copied(attempt, output) == 1.0  # a copy is one with either setting
 
 
 @pytest.mark.parametrize("completion", ["", "   ", "<think>cut off in the middle", "<think>only reasoning</think>"])

@@ -115,6 +115,7 @@ def test_pair_json_has_all_keys(tmp_path: Path, base: Path) -> None:
         "metrics": {"val-core/toy/sums/A_to_B/acc/mean@1": 0.5, "val-core/toy/sums/B_to_A/acc/mean@1": 0.75},
         "verifier": {"path": "pkg://reward_fns.math_answer", "name": "compute_score", "reward_kwargs": {}},
         "players": "pair",
+        "withhold": "announced",
     }
 
 

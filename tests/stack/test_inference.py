@@ -1,5 +1,7 @@
 """Finding the players of a path, and decoding streams."""
 
+import argparse
+import asyncio
 import json
 import shutil
 from pathlib import Path
@@ -10,8 +12,11 @@ from transformers import PreTrainedTokenizerFast
 from agon_verl.export.__main__ import main as export
 from agon_verl.game.tags import TagKeeper
 from agon_verl.game.transcript import REASONING_TAGS
-from agon_verl.inference.chat import StreamDecoder
+from agon_verl.game.withhold import WITHHELD, Withhold
+from agon_verl.inference.cascade import challenge
+from agon_verl.inference.chat import STOP, Chat, StreamDecoder
 from agon_verl.inference.moa import NO_ATTEMPT, refine_messages
+from agon_verl.inference.options import add_players, chosen_players
 from agon_verl.inference.players import InferenceError, Players, Sampling, default_mode, find_players, read_mode
 from agon_verl.pair.base import hash_of_base
 from tests.stack.test_export import base, make_checkpoint  # noqa: F401  base is a fixture
@@ -43,6 +48,29 @@ def test_a_run_a_checkpoint_and_an_export_are_the_same_players(tmp_path: Path, b
         assert players.verifier["path"] == "pkg://reward_fns.math_answer" and players.timeout == 90
     assert run.adapters == step.adapters == {a: checkpoint / "actor" / a for a in "AB"}
     assert out.adapters == {a: tmp_path / "out" / a for a in "AB"}
+
+
+def test_a_pair_is_played_with_the_withholding_of_its_run(tmp_path: Path, base: Path) -> None:  # noqa: F811
+    checkpoint = make_checkpoint(tmp_path / "run", base, game={"withhold": "value"})
+    assert export([str(checkpoint), str(tmp_path / "out")]) == 0
+    assert [find_players(str(path)).withhold for path in (checkpoint, tmp_path / "out")] == ["value", "value"]
+    assert any("states it as a result" in step for step in json.loads((tmp_path / "out/pair.json").read_text())["how"])
+    assert find_players(str(make_checkpoint(tmp_path / "other", base))).withhold == "announced"
+    parser = argparse.ArgumentParser()
+    add_players(parser)
+    assert chosen_players(parser.parse_args([str(checkpoint)])).withhold == "value"
+    assert chosen_players(parser.parse_args([str(checkpoint), "--withhold", "announced"])).withhold == "announced"
+
+
+@pytest.mark.parametrize(("withhold", "shown"), [("announced", "2 + 2 = 4. "), ("value", f"2 + 2 = {WITHHELD}. ")])
+def test_the_cascade_withholds_what_the_players_do(tmp_path: Path, withhold: Withhold, shown: str) -> None:
+    model = str(make_model(tmp_path))
+    chat = Chat(Players(model, model, withhold=withhold))
+    draft = chat.read("2 + 2 = 4. <answer>4</answer>", False, STOP)
+    problem = [{"role": "user", "content": "What is 2+2?"}]
+    attempt, messages = asyncio.run(challenge(chat, problem, draft))
+    assert attempt.shown == shown + WITHHELD and attempt.shown in messages[-1]["content"]
+    assert attempt.stated is (withhold == "announced")
 
 
 def test_a_base_has_the_papers_settings(base: Path) -> None:  # noqa: F811

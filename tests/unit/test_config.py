@@ -51,6 +51,7 @@ def test_a_config_without_the_section_is_refused() -> None:
         ({"players": "crowd"}, "agon.players=crowd: Input should be 'pair' or 'one'"),
         ({"reads": "all"}, "agon.reads=all: Input should be 'summary' or 'nothing'"),
         ({"rival": "none"}, "agon.rival=none: Input should be 'own' or 'shared'"),
+        ({"withhold": "all"}, "agon.withhold=all: Input should be 'announced' or 'value'"),
         ({"domain": "law"}, "agon.domain=law: Input should be 'math' or 'code'"),
         ({"lambda": 1}, "agon.lambda is not a setting: recipes/recipe/agon.yaml lists them"),
         (

@@ -68,9 +68,12 @@ def leaks(shown: str, answer: str) -> bool:
 CODE = Domain(
     name="code",
     withhold=withhold,
+    withhold_value=lambda shown, answer, same, problem: shown,  # every copy of the program is already withheld
     final_answer=lambda draft: final_program(draft.summary),
     leaks=leaks,
+    states=leaks,
     withheld_parts="<answer> blocks, the last fenced program and its copies",
+    withheld_values="nothing more",
     prompt=PROMPT,
     tagged_prompt=TAGGED_PROMPT,
     verifier="pkg://reward_fns.unit_tests",

@@ -4,13 +4,15 @@ Withheld are: `<answer>` blocks (one that never closes, to the end of the text; 
 with its line); every box, whether it closes or not (one that does not, to the end of its line); what follows "the
 answer is", "Answer:", "final result =" and the like, to the end of the sentence or, if nothing follows on that line,
 the complete next paragraph; a sentence that ends with "… is the answer"; and GSM8K's `#### 72`. The announcements are
-English.
+English. `restatements` withholds more, `leaks` measures what is left.
 """
 
 import re
 
 from agon_verl.game.boxes import boxes
-from agon_verl.game.domains.domain import WITHHELD, Domain, squash, withhold_tags
+from agon_verl.game.domains.domain import WITHHELD, Domain, withhold_tags
+from agon_verl.game.domains.leaks import contains, states
+from agon_verl.game.domains.restatements import withhold_value
 
 PROMPT = """\
 {problem}
@@ -68,23 +70,6 @@ def withhold(summary: str) -> str:
     return text.strip()
 
 
-def leaks(shown: str, answer: str) -> bool:
-    """Whether `answer` is in `shown` as a token, ignoring white space, `$` and thousands commas.
-
-    5 is in "= 5" and "$5$", not in "15", "5.2" or "-5". A small number is often there for other reasons ("x^2" contains
-    2), so this overcounts.
-    """
-    if squash(_plain(answer)) not in squash(_plain(shown)):
-        return False  # before a pattern is built: a degenerate answer is as long as its completion
-    tokens = re.findall(r"\d+(?:\.\d+)?|\\?[^\W\d_]+|[^\w\s]|_", _plain(answer))
-    if not tokens:
-        return False
-    left = r"(?<![\w.\-])" if tokens[0][0].isalnum() else ""
-    right = r"(?!\w|\.\d)" if tokens[-1][-1].isalnum() else ""
-    pattern = left + r"\s*".join(re.escape(token) for token in tokens) + right
-    return re.search(pattern, _plain(shown.replace(WITHHELD, " ; "))) is not None
-
-
 def _withhold_statements(text: str) -> str:
     """Withhold what is announced as the answer, on the line of the announcement or in the paragraph after it."""
     shown = []
@@ -117,19 +102,15 @@ def _withhold_line(line: str) -> tuple[str, bool]:
     return shown, announces
 
 
-def _plain(text: str) -> str:
-    """Lower case, without `$`, LaTeX thin spaces, thousands commas and the `\\text{}` around words."""
-    text = re.sub(r"\\?\$|\\[!,;]|\{,\}", "", text.casefold())
-    text = re.sub(r"\\(?:text|textbf|mathrm|mbox)\{([^{}]*)\}", r"\1", text)
-    return re.sub(r"(?<=\d),(?=\d{3}(?!\d))", "", text)
-
-
 MATH = Domain(
     name="math",
     withhold=withhold,
+    withhold_value=withhold_value,
     final_answer=lambda draft: draft.answer,
-    leaks=leaks,
+    leaks=contains,
+    states=states,
     withheld_parts="<answer> blocks, boxes, what follows 'the answer is', 'Answer:' and the like, and '#### 72'",
+    withheld_values="the value of the draft's answer wherever the text states it as a result, in any notation",
     prompt=PROMPT,
     tagged_prompt=TAGGED_PROMPT,
     verifier="pkg://reward_fns.math_answer",

@@ -29,7 +29,7 @@ def pair(group: str, a: float, b: float, *, phi: float = 1.0, lengths: tuple[int
 
 
 PAIRS = [
-    pair("x", 1, 1, lengths=(100, 40), leaked=True),
+    pair("x", 1, 1, lengths=(100, 40), leaked=True, stated=True),
     pair("x", 0, 1, lengths=(200, 60)),
     pair("x", 0, 0, lengths=(300, 80), phi=0.0, no_summary=True),
     pair("y", 1, 1, lengths=(100, 20), summary_cut=True),
@@ -55,6 +55,13 @@ def test_every_metric_by_hand():
             "pair/damage": 1 / 3,
             "pair/length_given_right_draft": 50.0,
             "pair/leak": 1 / 5,
+            "pair/leak_right": 1 / 3,
+            "pair/leak_wrong": 0.0,
+            "pair/stated_right": 1 / 3,
+            "pair/stated_wrong": 0.0,
+            "pair/conversion_unstated": 1 / 2,
+            "pair/damage_stated": 0.0,
+            "pair/damage_unstated": 1 / 2,
             "pair/summary_cut": 1 / 5,
             "pair/no_summary": 1 / 5,
             "ledger/draft_generated": 800.0,
@@ -64,6 +71,22 @@ def test_every_metric_by_hand():
             "ledger/opponent_prefilled": 100.0,
         }
     )
+
+
+def test_copying_is_split_by_what_the_attempt_states():
+    pairs = [
+        pair("x", 0, 1, leaked=True),
+        pair("x", 0, 0, leaked=True, stated=True),
+        pair("x", 0, 0, leaked=True, stated=True),
+        pair("x", 1, 0, leaked=True, stated=True),
+        pair("x", 1, 1),
+    ]
+    metrics = pair_metrics(pairs)
+    expected = {
+        "leak": 4 / 5, "leak_right": 1 / 2, "leak_wrong": 1.0, "stated_right": 1 / 2, "stated_wrong": 2 / 3,
+        "conversion_stated": 0.0, "conversion_unstated": 1.0, "damage_stated": 1.0, "damage_unstated": 0.0,
+    }  # fmt: skip
+    assert {name: metrics[f"pair/{name}"] for name in expected} == pytest.approx(expected)
 
 
 def test_a_conditional_without_a_case_is_left_out():
