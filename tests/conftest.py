@@ -1,11 +1,14 @@
+import importlib.util
 import os
 
 import pytest
-from hypothesis import settings
 
-# Examples are not timed: on a busy machine a first call to torch alone can take longer than the default deadline.
-settings.register_profile("untimed", deadline=None, database=None)
-settings.load_profile("untimed")
+if importlib.util.find_spec("hypothesis"):  # tests/gpu needs no more than pytest beside the training environment
+    from hypothesis import settings
+
+    # Examples are not timed: on a busy machine a first call to torch alone can take longer than the default deadline.
+    settings.register_profile("untimed", deadline=None, database=None)
+    settings.load_profile("untimed")
 
 
 @pytest.fixture(scope="session")

@@ -95,9 +95,14 @@ def ray_environment(more: dict[str, str] | None = None) -> Iterator[tuple[dict[s
     """
     # Ray's sockets live below this path, and a socket's path may have no more than 107 characters.
     with tempfile.TemporaryDirectory(prefix="agon", dir="/tmp", ignore_cleanup_errors=True) as ray_dir:
-        run = {"RAY_TMPDIR": ray_dir, "PYTHONPATH": str(ROOT)}
+        run = {"RAY_TMPDIR": ray_dir, "PYTHONPATH": python_path()}
         own = {name: value for name, value in os.environ.items() if name != "RAY_ADDRESS"}
         yield {**own, **run, **(more or {})}, f"RAY_TMPDIR={ray_dir}"
+
+
+def python_path() -> str:
+    """This clone first, and what is on the path already: an environment may be no more than folders on it."""
+    return os.pathsep.join([str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])])
 
 
 def marked(variable: str) -> Iterator[Path]:
