@@ -14,7 +14,6 @@ from agon_verl.game.prompts import CHALLENGE
 from examples.runner import ROOT, Example, main
 from examples.toy.build import build
 from examples.toy.model import ToySettings
-from examples.toy.problems import DATA_SOURCE
 
 
 def arguments() -> argparse.Namespace:
@@ -46,7 +45,6 @@ def example(steps: int, seed: int) -> Example:
     return Example(
         name="quickstart",
         title="A toy model learns to keep its carries",
-        data_source=DATA_SOURCE,
         build=lambda folder: build(folder, settings),
         built_from="\n".join([str(asdict(settings)), CHALLENGE, *code]),
         overrides=overrides,

@@ -37,6 +37,7 @@ PHASES = (
 ERROR = re.compile(r"^(?:[\w.]*(?:Error|Exception|Timeout)\b.*|agon-verl: .*|.*\bout of memory\b.*)", re.IGNORECASE)
 PREFIX = re.compile(r"\x1b\[[\d;]*m|^\([^)]* pid=\d+[^)]*\) ?")
 POLL_SECONDS = 1.0
+ENVIRONMENT = {"VLLM_USE_FLASHINFER_SAMPLER": "0"}  # FlashInfer's needs a compiler on the machine; vLLM has its own
 WAYS = {
     "A_to_B": "A drafts, B challenges",
     "B_to_A": "B drafts, A challenges",
@@ -51,32 +52,61 @@ class TrainingFailed(RuntimeError):
 
 @dataclass(frozen=True)
 class Example:
-    """One example. `build` writes `model/`, `train.parquet` and `test.parquet` into an empty folder.
+    """One example. `build` writes `train.parquet`, `heldout_file` and perhaps `model/` into an empty folder.
 
-    `built_from` is everything that determines what `build` writes, as text.
+    `built_from` is everything that determines what `build` writes, as text. `model` is a path or hub name, if it is not
+    the model that was built. `start_up` is how long the start takes, for the progress bar.
     """
 
     name: str
     title: str
-    data_source: str
     build: Callable[[Path], None]
     built_from: str
     overrides: Sequence[str]
     steps: int
+    recipe: str = "agon_cpu"
+    model: str | None = None
+    heldout_file: str = "test.parquet"
+    start_up: str = "02:00"
+
+    def inputs(self, out: Path) -> Path:
+        return out / f"inputs-{digest([self.built_from])}"
+
+    def folder(self, out: Path) -> Path:
+        return out / f"run-{digest([self.built_from, str(self.model), *self._settings()])}"
+
+    def command(self, out: Path) -> list[str]:
+        """verl's command, which needs the inputs."""
+        inputs, folder = self.inputs(out), self.folder(out)
+        return [
+            *(sys.executable, "-m", "verl.trainer.main_ppo", f"+recipe={self.recipe}"),
+            f"actor_rollout_ref.model.path={self.model or inputs / 'model'}",
+            f"data.train_files={inputs / 'train.parquet'}",
+            f"data.val_files={inputs / self.heldout_file}",
+            f"trainer.default_local_dir={folder / 'checkpoints'}",
+            f"trainer.rollout_data_dir={folder / 'pairs'}",
+            "trainer.logger=[file,console]",
+            "trainer.resume_mode=disable",
+            f"hydra.run.dir={folder / 'hydra'}",
+            *self._settings(),
+        ]
+
+    def _settings(self) -> list[str]:
+        return [*self.overrides, f"trainer.total_training_steps={self.steps}"]
 
     def run(self, out: Path, rerun: bool) -> None:
-        inputs = build_once(out / f"inputs-{digest([self.built_from])}", self.build)
-        overrides = [*self.overrides, f"trainer.total_training_steps={self.steps}"]
-        folder = out / f"run-{digest([self.built_from, *overrides])}"
+        inputs, folder = build_once(self.inputs(out), self.build), self.folder(out)
         if rerun or not is_finished(folder):
             shutil.rmtree(folder, ignore_errors=True)
             folder.mkdir(parents=True)
-            train(folder, [*files(inputs, folder), *overrides], self.steps)
-            (folder / "finished.json").write_text(json.dumps({"example": self.name, "overrides": overrides}, indent=1))
+            train(folder, self.command(out), self.steps, self.start_up)
+            done = {"example": self.name, "overrides": self._settings()}
+            (folder / "finished.json").write_text(json.dumps(done, indent=1))
         else:
             print(f"This run is finished already (--rerun repeats it): {folder}")
-        problems = len(pd.read_parquet(inputs / "test.parquet"))
-        print(f"\n{accuracy_table(read_metrics(folder / 'metrics.jsonl'), self.data_source, problems)}\n")
+        held_out = pd.read_parquet(inputs / self.heldout_file)
+        (source,) = set(held_out["data_source"])
+        print(f"\n{accuracy_table(read_metrics(folder / 'metrics.jsonl'), source, len(held_out))}\n")
         report = write_report([folder], folder, self.title)
         for name, path in (("report", report), ("pairs", folder / "pairs"), ("adapters", folder / "checkpoints")):
             print(f"{name:<10}{path}")
@@ -119,42 +149,32 @@ def build_once(folder: Path, build: Callable[[Path], None]) -> Path:
     return folder
 
 
-def files(inputs: Path, folder: Path) -> list[str]:
-    return [
-        f"actor_rollout_ref.model.path={inputs / 'model'}",
-        f"data.train_files={inputs / 'train.parquet'}",
-        f"data.val_files={inputs / 'test.parquet'}",
-        f"trainer.default_local_dir={folder / 'checkpoints'}",
-        f"trainer.rollout_data_dir={folder / 'pairs'}",
-    ]
-
-
-def train(folder: Path, overrides: Sequence[str], steps: int) -> None:
+def train(folder: Path, command: Sequence[str], steps: int, start_up: str) -> None:
     """Runs verl's command as a subprocess: output in `train.log`, metrics in `metrics.jsonl`, progress on stderr."""
     log, metrics = folder / "train.log", folder / "metrics.jsonl"
-    command = [sys.executable, "-m", "verl.trainer.main_ppo", "+recipe=agon_cpu", "trainer.logger=[file,console]"]
-    command += ["trainer.resume_mode=disable", f"hydra.run.dir={folder / 'hydra'}", *overrides]
     print(f"Training for {steps} steps, log in {log}")
     # Ray puts its sockets into this folder, and the path of a socket has at most 107 characters.
     with tempfile.TemporaryDirectory(prefix="agon", dir="/tmp", ignore_cleanup_errors=True) as ray_dir:
         mark = {"RAY_TMPDIR": ray_dir}
-        environment = {**os.environ, **mark, "VERL_FILE_LOGGER_PATH": str(metrics), "PYTHONUNBUFFERED": "1"}
+        logger = {"VERL_FILE_LOGGER_PATH": str(metrics), "PYTHONUNBUFFERED": "1"}
+        environment = {**ENVIRONMENT, **os.environ, **mark, **logger}
         with log.open("wb") as output:
             process = subprocess.Popen(
                 command, cwd=ROOT, env=environment, stdout=output, stderr=subprocess.STDOUT, start_new_session=True
             )
         try:
-            _show_progress(process, log, metrics, steps)
+            _show_progress(process, log, metrics, steps, start_up)
         finally:
             _end(process, f"RAY_TMPDIR={ray_dir}")
     if process.returncode or read_metrics(metrics).last_step < steps:
         raise TrainingFailed(f"{error_lines(log.read_text(errors='replace'))}\nfull log: {log}")
 
 
-def _show_progress(process: subprocess.Popen, log: Path, metrics: Path, steps: int) -> None:
+def _show_progress(process: subprocess.Popen, log: Path, metrics: Path, steps: int, start_up: str) -> None:
     """One bar for the phases of start-up, then one for the training steps with the estimated time left."""
     live = sys.stderr.isatty()  # in a file: one line per change, not one per second
-    with tqdm(total=len(PHASES), bar_format="start-up {n}/{total}: {desc} [{elapsed} of about 02:00]") as bar:
+    layout = f"start-up {{n}}/{{total}}: {{desc}} [{{elapsed}} of about {start_up}]"
+    with tqdm(total=len(PHASES), bar_format=layout) as bar:
         while process.poll() is None and 0 not in read_metrics(metrics).by_step:
             number = phase(log.read_text(errors="replace")) + 1
             changed, bar.n = number > bar.n, number

@@ -95,7 +95,6 @@ def example(steps: int, seed: int) -> Example:
     return Example(
         name="smollm2",
         title="SmolLM2-135M-Instruct, a few steps",
-        data_source=DATA_SOURCE,
         build=build,
         built_from=Path(__file__).read_text(),
         overrides=overrides,

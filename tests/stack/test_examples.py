@@ -3,7 +3,6 @@
 import json
 import random
 import re
-import subprocess
 import sys
 import time
 from pathlib import Path
@@ -163,10 +162,10 @@ def test_a_finished_run_prints_its_table_and_writes_its_report(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def build(folder: Path) -> None:
-        pd.DataFrame([{"problem": i} for i in range(300)]).to_parquet(folder / "test.parquet")
+        pd.DataFrame([{"problem": i, "data_source": SOURCE} for i in range(300)]).to_parquet(folder / "test.parquet")
 
-    example = runner.Example("name", "A title", SOURCE, build, "built from this", [], steps=4)
-    run = tmp_path / f"run-{runner.digest(['built from this', 'trainer.total_training_steps=4'])}"
+    example = runner.Example("name", "A title", build, "built from this", [], steps=4)
+    run = example.folder(tmp_path)
     run.mkdir()
     (run / "finished.json").write_text("{}")
     write_metrics(run / "metrics.jsonl", steps=4)
@@ -216,8 +215,8 @@ def test_phases_of_start_up() -> None:
     assert runner.phase("… Started a local Ray instance.\nTotal training steps: 20") == 2
 
 
-def test_a_failure_is_reported_and_no_process_is_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The command is replaced by one that starts another process and fails."""
+def test_a_failure_is_reported_and_no_process_is_left(tmp_path: Path) -> None:
+    """A command that starts another process and fails."""
     script = tmp_path / "fake.py"
     script.write_text(
         "import subprocess, sys\n"
@@ -225,12 +224,8 @@ def test_a_failure_is_reported_and_no_process_is_left(tmp_path: Path, monkeypatc
         f"open({str(tmp_path / 'child')!r}, 'w').write(str(child.pid))\n"
         "sys.exit('ValueError: no such thing')\n"
     )
-    real = subprocess.Popen
-    monkeypatch.setattr(
-        runner.subprocess, "Popen", lambda command, **kwargs: real([sys.executable, str(script)], **kwargs)
-    )
     with pytest.raises(runner.TrainingFailed, match="no such thing"):
-        runner.train(tmp_path, [], steps=2)
+        runner.train(tmp_path, [sys.executable, str(script)], steps=2, start_up="00:01")
     child = Path("/proc") / (tmp_path / "child").read_text()
     for _ in range(100):  # a killed process takes a moment to go
         if not child.exists() or (child / "stat").read_text().rpartition(") ")[2].startswith("Z"):
