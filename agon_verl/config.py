@@ -6,7 +6,7 @@ from dataclasses import field
 from typing import Annotated, Any, Literal
 
 from omegaconf import DictConfig, OmegaConf
-from pydantic import Field, TypeAdapter, ValidationError, with_config
+from pydantic import AfterValidator, BeforeValidator, Field, TypeAdapter, ValidationError, with_config
 from pydantic.dataclasses import dataclass
 from typing_extensions import TypedDict  # pydantic needs this one before Python 3.12
 
@@ -38,14 +38,30 @@ class Opponent:
         return self.share > 0 and self.source == "snapshot"
 
 
+def _top_k(value: int) -> int:
+    if value != -1 and value < 1:
+        raise ConfigError(f"agon.challenge_sampling.top_k={value}: use 1 or more, or -1 for all tokens")
+    return value
+
+
 @with_config(STRICT)
 class ChallengeSampling(TypedDict, total=False):
-    """Replaces the sampling parameters of the rollout for challenges; vLLM refuses 16.0 for a whole number."""
+    """Replaces the sampling parameters of the rollout for challenges; vLLM refuses 16.0 for a whole number.
 
-    temperature: float
-    top_p: float
-    top_k: int
-    max_tokens: int
+    A temperature of 0 has no log-probs to train on: logits are divided by it.
+    """
+
+    temperature: Annotated[float, Field(gt=0)]
+    top_p: Annotated[float, Field(gt=0, le=1)]
+    top_k: Annotated[int, AfterValidator(_top_k)]
+    max_tokens: Annotated[int, Field(ge=1)]
+
+
+def _without_nulls(section: Any) -> Any:
+    """The recipe declares every parameter, as Hydra requires; null leaves it as the rollout has it."""
+    if not isinstance(section, dict):
+        return section  # refused next
+    return {name: value for name, value in section.items() if value is not None}
 
 
 @dataclass(frozen=True, config=STRICT)
@@ -62,7 +78,9 @@ class AgonConfig:
     domain: Literal[tuple(DOMAINS)] = "math"  # type: ignore[valid-type]
     withhold: Withhold = "announced"
     reasoning_tags: tuple[Tag, Tag] = REASONING_TAGS
-    challenge_sampling: ChallengeSampling = field(default_factory=ChallengeSampling)
+    challenge_sampling: Annotated[ChallengeSampling, BeforeValidator(_without_nulls)] = field(
+        default_factory=ChallengeSampling
+    )
     min_summary_tokens: Annotated[int, Field(ge=0)] = 32
     init_noise: Annotated[float, Field(gt=0)] = 0.01  # at 0 both adapters would start equal
     seed: int = 0

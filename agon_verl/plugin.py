@@ -1,12 +1,14 @@
 """The module that verl loads (entry point `verl.plugins`) in every process that imports verl.
 
-Each process pays for this import, and verl swallows an exception raised in it (at DEBUG level). So it does little,
-leaves the heavy parts to hooks that run when verl imports the module they extend, and reports what is missing in one
-sentence. Everything that is registered with verl or patched in it, and the line of verl 0.9.1 that requires it:
+Each process pays for this import, and verl swallows an exception raised in it (at DEBUG level). So it does little, and
+reports what is missing in one sentence. The trainer is imported when a run constructs it: an error in its modules ends
+that run with the real cause, and harms no other use of verl.
+
+Everything that is registered with verl or patched in it, and the line of verl 0.9.1 that requires it:
 
     registered                   where                      verl
     recipes in Hydra's path      here                       `+recipe=agon` is resolved by Hydra, not by verl
-    trainer "agon"               trainer/step.py            trainer/ppo/v1/trainer_base.py:1999, register_trainer
+    trainer "agon"               here                       trainer/ppo/v1/trainer_base.py:1999, register_trainer
     estimators "agon_*"          trainer/step.py            trainer/ppo/core_algos.py, register_adv_est
     engine "agon_pair"           actor/engine.py            workers/engine/base.py, EngineRegistry
     attention "packed_sdpa"      actor/packed_attention.py  not verl: transformers.AttentionInterface
@@ -28,6 +30,7 @@ sentence. Everything that is registered with verl or patched in it, and the line
 import importlib.metadata
 import logging
 import sys
+from pathlib import Path
 from typing import Any
 
 from packaging.requirements import Requirement
@@ -38,9 +41,14 @@ DISTRIBUTION = "agon-verl"
 def unmet_requirement() -> str | None:
     """The first requirement of this distribution that the environment does not meet, as a sentence with its fix.
 
-    Supported versions are listed in setup.py only; they are read from the installed metadata.
+    Supported versions are listed in setup.py only; they are read from the installed metadata. Packages that are on the
+    path without being installed, as Ray's `py_modules` are, have none, and nothing is compared.
     """
-    for line in importlib.metadata.requires(DISTRIBUTION) or []:
+    try:
+        lines = importlib.metadata.requires(DISTRIBUTION) or []
+    except importlib.metadata.PackageNotFoundError:
+        return None
+    for line in lines:
         requirement = Requirement(line)
         if requirement.marker and not requirement.marker.evaluate({"extra": ""}):
             continue
@@ -62,6 +70,15 @@ def complain(problem: str) -> None:
     logging.getLogger(__name__).warning(problem)
 
 
+def recipe_path() -> str:
+    """Where Hydra finds the recipes: beside this package, because a user's folder may have its own `recipes`.
+
+    Ray's `py_modules` puts each package into a folder of its own; there they are imported.
+    """
+    beside = Path(__file__).resolve().parents[1] / "recipes"
+    return f"file://{beside}" if (beside / "recipe" / "agon.yaml").is_file() else "pkg://recipes"
+
+
 def register() -> None:
     import wrapt
     from hydra.core.plugins import Plugins
@@ -73,15 +90,22 @@ def register() -> None:
         """`+recipe=agon` resolves wherever the plugin is installed."""
 
         def manipulate_search_path(self, search_path: Any) -> None:
-            search_path.append(provider="agon-verl", path="pkg://recipes")
+            search_path.append(provider="agon-verl", path=recipe_path())
 
     Plugins.instance().register(RecipeSearchPath)
     if cpu.cpu_only():
         cpu.install()
         wrapt.register_post_import_hook(lambda _: cpu.register_engine(), "verl.workers.engine_workers")
 
-    def register_trainer(_: object) -> None:
-        import agon_verl.trainer.step  # noqa: F401  `trainer.v1.trainer_mode=agon`
+    def register_trainer(v1: Any) -> None:
+        @v1.register_trainer("agon")
+        class TrainerOnDemand(v1.PPOTrainer):
+            """`trainer.v1.trainer_mode=agon`: verl only constructs what it finds under this name."""
+
+            def __new__(cls, *args: Any, **kwargs: Any) -> Any:
+                from agon_verl.trainer.step import AgonTrainer
+
+                return AgonTrainer(*args, **kwargs)
 
     wrapt.register_post_import_hook(register_trainer, "verl.trainer.ppo.v1")
 
@@ -94,4 +118,3 @@ else:
         register()
     except Exception as error:  # reported here, because verl would swallow it
         complain(f"agon-verl is off: its registration failed ({error!r}). Fix: reinstall it, or report this")
-        raise

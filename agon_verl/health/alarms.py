@@ -11,7 +11,7 @@ from math import isfinite
 from typing import Annotated, Any, Literal
 
 import pydantic.dataclasses
-from pydantic import ConfigDict, Field
+from pydantic import BeforeValidator, ConfigDict, Field
 
 from agon_verl.errors import ConfigError
 from agon_verl.health.averages import Average
@@ -25,6 +25,22 @@ BEYOND: dict[str, Callable[[float, Any], bool]] = {
 }
 STRICT = ConfigDict(strict=True, extra="forbid", allow_inf_nan=False)
 Name = Literal[NAMES]  # type: ignore[valid-type]
+# As `recipes/recipe/agon.yaml` declares them, because Hydra refuses keys that a config lacks. An alarm without a limit
+# is `true` there: null would turn it off.
+DEFAULT_LIMITS = {rule.name: True if rule.limit is None else rule.limit for rule in RULES}
+
+
+def _changed(limits: Any) -> Any:
+    """Without the entries that only repeat a default."""
+    if not isinstance(limits, dict):
+        return limits  # refused next
+    return {name: limit for name, limit in limits.items() if not _is_default(limit, DEFAULT_LIMITS.get(name))}
+
+
+def _is_default(limit: Any, default: float | None) -> bool:
+    if default is True:
+        return limit is True  # 1 == True, but a limit of 1 is to be refused
+    return limit is not None and limit == default
 
 
 @pydantic.dataclasses.dataclass(frozen=True, config=STRICT)
@@ -32,7 +48,7 @@ class AlarmConfig:
     """`limits` replaces default limits by alarm, null turns one off; alarms in `stop` end the run, the others warn."""
 
     patience: Annotated[int, Field(ge=1)] = 5
-    limits: Mapping[Name, float | None] = field(default_factory=dict)
+    limits: Annotated[Mapping[Name, float | None], BeforeValidator(_changed)] = field(default_factory=dict)
     stop: tuple[Name, ...] = ("gradient_stuck",)
 
     def __post_init__(self) -> None:

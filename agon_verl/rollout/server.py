@@ -84,6 +84,9 @@ class MultiAdapterServer(vLLMHttpServer):
 
 
 class MultiAdapterReplica(vLLMReplica):
+    """verl takes the replica of every model that vLLM serves from one registry; only the pair's has adapters."""
+
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self.server_class = ray.remote(MultiAdapterServer)
+        if not (self.is_reward_model or self.is_teacher_model):
+            self.server_class = ray.remote(MultiAdapterServer)

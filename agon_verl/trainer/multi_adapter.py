@@ -27,8 +27,12 @@ class MultiAdapterTrainer(PPOTrainerSync):
         super()._init_resource_pool_mgr()
         # With LoRA the reference policy is the actor's base, so this is the only worker.
         self.role_worker_mapping[Role.ActorRollout] = ray.remote(MultiAdapterWorker)
-        # verl takes the replica's class from this registry by the name of the rollout; only this process is affected.
-        RolloutReplicaRegistry.register("vllm", _load_replica)
+        register_replica()
+
+
+def register_replica() -> None:
+    """verl takes a replica's class from this registry, by the name of the rollout. Only this process is affected."""
+    RolloutReplicaRegistry.register("vllm", _load_replica)
 
 
 def _load_replica() -> type:

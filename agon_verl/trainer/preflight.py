@@ -28,6 +28,7 @@ MAX_LORA_RANK = 512  # vLLM's largest (vllm.config.lora.MaxLoRARanks); importing
 logger = logging.getLogger(__name__)
 LOCK = ".agon.lock"
 KEEPS_TAGS = "TagKeepingRewardManager"  # of agon_verl.rollout.decoding, which imports verl
+DR_GRPO = "seq-mean-token-sum-norm"
 LONGEST = 32  # how many of the longest problems are measured in tokens
 
 
@@ -35,6 +36,12 @@ _OFF = operator.not_
 _INITS = " and ".join(f"agon.init.{adapter}" for adapter in ADAPTERS)
 RULES: tuple[tuple[str, Callable[[Any], bool], str], ...] = (  # field, accepted values, the reason and the fix
     ("actor_rollout_ref.rollout.n", lambda n: n >= 2, "a group needs at least 2 drafts to compare"),
+    (
+        "actor_rollout_ref.rollout.temperature",
+        lambda temperature: temperature > 0,
+        "drafts must differ, and training divides logits by it; use 1.0",
+    ),
+    ("actor_rollout_ref.rollout.disaggregation.enabled", _OFF, "its servers hold one adapter each; use false"),
     ("actor_rollout_ref.rollout.name", lambda name: name == "vllm", "the pair is served by vllm only"),
     ("actor_rollout_ref.rollout.load_format", lambda f: "dummy" not in f, "the base is never synced; use safetensors"),
     ("actor_rollout_ref.rollout.agent.default_agent_loop", lambda loop: loop == "agon", "pairs need the loop agon"),
@@ -92,6 +99,12 @@ def check_settings(config: DictConfig) -> None:
         raise ConfigError(
             f"reward.reward_model.enable_resource_pool={reward_model.enable_resource_pool}: rewards are computed while "
             "pairs are generated, so a reward model needs its own pool; use true"
+        )
+    actor = config.actor_rollout_ref.actor
+    if actor.loss_agg_mode == DR_GRPO and actor.loss_scale_factor is None:
+        raise ConfigError(
+            f"actor_rollout_ref.actor.loss_scale_factor=null: {DR_GRPO} would divide by the padded width of each "
+            "micro-batch, so a token's weight would depend on its neighbours; use ${data.max_response_length}"
         )
     need = rollout.prompt_length + rollout.response_length
     if rollout.max_model_len is not None and rollout.max_model_len < need:

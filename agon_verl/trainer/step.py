@@ -17,7 +17,6 @@ from typing import Any
 import transfer_queue as tq
 from transfer_queue import KVBatchMeta
 from verl.trainer.ppo.core_algos import register_adv_est
-from verl.trainer.ppo.v1 import register_trainer
 from verl.utils.debug import marked_timer
 
 from agon_verl.game.rewards import challenge_reward
@@ -35,7 +34,6 @@ for stream in STREAMS:  # one name per stream: the same formula, on different re
     register_adv_est(f"agon_{stream}")(group_relative)
 
 
-@register_trainer("agon")
 class AgonTrainer(UpdatingTrainer):
     def on_step_begin(self) -> None:
         super().on_step_begin()

@@ -1,7 +1,7 @@
 """A trainer for tests: Agon's, which also records what each stream's update did to every part of the state.
 
 verl imports this module in each of its processes (VERL_USE_EXTERNAL_MODULES); the trainer registers itself as
-`agon_probe` after Agon's own. Environment variables say what it does:
+`agon_probe` when verl's are imported. Environment variables say what it does:
 
 PROBE_LOG        a file for the state before and after each update, up to step PROBE_LOG_STEPS
 PROBE_DEAD_STEP  the step at which the challenge stream's groups count as dead
@@ -113,4 +113,4 @@ def _register(_: object) -> None:
             return {"rollout_probs_diff_mean": metrics["training/rollout_probs_diff_mean"]}
 
 
-wrapt.register_post_import_hook(_register, "agon_verl.trainer.step")
+wrapt.register_post_import_hook(_register, "verl.trainer.ppo.v1")

@@ -1,12 +1,21 @@
 """The entry point: what it registers, what it costs, and what a user sees where it cannot work."""
 
 import importlib.metadata
+import os
+import shutil
 import subprocess
 import sys
+import sysconfig
+import venv
+from pathlib import Path
 
 import pytest
 
 from agon_verl import plugin
+from tests.recipes import CONFIG
+
+ROOT = Path(__file__).resolve().parents[2]
+PACKAGES = ("agon_verl", "recipes", "reward_fns")
 
 
 def test_requirements_are_met_here() -> None:
@@ -62,3 +71,95 @@ def test_importing_verl_does_not_import_its_trainer_for_us() -> None:
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=120)
     assert done.stdout.strip().splitlines()[-1] == "[]"
+
+
+def copied(folder: Path, *packages: str) -> Path:
+    for package in packages:
+        shutil.copytree(ROOT / package, folder / package, ignore=shutil.ignore_patterns("__pycache__"))
+    return folder
+
+
+@pytest.fixture(scope="module")
+def without_agon(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A Python that has what this one has, except that agon-verl is not installed."""
+    folder = tmp_path_factory.mktemp("without") / "venv"
+    venv.create(folder, symlinks=True)
+    (packages,) = folder.glob("lib/*/site-packages")
+    for entry in Path(sysconfig.get_path("purelib")).iterdir():
+        if "agon" not in entry.name:
+            (packages / entry.name).symlink_to(entry)
+    return folder / "bin" / "python"
+
+
+def run_python(
+    program: str, *arguments: str, path: str, python: Path | str = sys.executable, **environment: str
+) -> subprocess.CompletedProcess:
+    own = {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "VERL_"))}
+    return subprocess.run(
+        [python, "-c", program, *arguments],
+        capture_output=True,
+        text=True,
+        timeout=300,
+        cwd="/",  # the working directory comes before PYTHONPATH
+        env={**own, **environment, "PYTHONPATH": path},
+    )
+
+
+COMPOSE = f"""
+import verl
+from hydra import compose, initialize_config_dir
+with initialize_config_dir({str(CONFIG)!r}, version_base=None):
+    print("reward:", compose("ppo_trainer", overrides=["+recipe=agon"]).agon.reward)
+"""
+
+
+def test_packages_on_the_path_work_without_being_installed(without_agon: Path, tmp_path: Path) -> None:
+    """Ray's `py_modules` puts each package into a folder of its own, without metadata and thus without entry points."""
+    path = [str(copied(tmp_path / package, package)) for package in PACKAGES]
+    switch = {"VERL_USE_EXTERNAL_MODULES": "agon_verl.plugin"}
+    absent = run_python("import importlib.metadata as m; m.version('agon-verl')", path="", python=without_agon)
+    assert "PackageNotFoundError" in absent.stderr
+    done = run_python(COMPOSE, path=os.pathsep.join(path), python=without_agon, **switch)
+    assert "reward: adv" in done.stdout, done.stderr
+
+
+def test_a_recipes_package_of_the_user_does_not_hide_ours(tmp_path: Path) -> None:
+    (tmp_path / "recipes").mkdir()
+    (tmp_path / "recipes" / "__init__.py").touch()
+    done = run_python(COMPOSE, path=os.pathsep.join([str(tmp_path), str(ROOT)]))
+    assert "reward: adv" in done.stdout, done.stderr
+
+
+@pytest.fixture(scope="module")
+def broken(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """Our packages with an error in a module that the trainer imports."""
+    folder = copied(tmp_path_factory.mktemp("broken"), *PACKAGES)
+    with (folder / "agon_verl" / "trainer" / "streams.py").open("a") as module:
+        module.write("raise ImportError('a part of ours is broken')\n")
+    return str(folder)
+
+
+TRAINER = """
+import agon_verl, sys
+from verl.trainer.ppo.v1 import PPOTrainerSync, get_trainer_cls
+assert agon_verl.__file__.startswith(sys.argv[1])
+assert get_trainer_cls("sync") is PPOTrainerSync
+print("stock verl works")
+get_trainer_cls("agon")(config=None)
+"""
+
+
+def test_an_error_in_our_modules_ends_our_runs_with_the_cause_and_no_others(broken: str) -> None:
+    done = run_python(TRAINER, broken, path=broken)
+    assert "stock verl works" in done.stdout, done.stderr
+    assert done.returncode == 1 and done.stderr.strip().endswith("ImportError: a part of ours is broken")
+
+
+def test_an_error_in_our_registration_does_not_break_verl(tmp_path: Path) -> None:
+    folder = str(copied(tmp_path, *PACKAGES))
+    (tmp_path / "agon_verl" / "cpu" / "platform.py").write_text("raise ImportError('a part of ours is broken')\n")
+    switch = {"VERL_USE_EXTERNAL_MODULES": "agon_verl.plugin"}  # whose errors verl does not swallow
+    done = run_python("import verl; print('stock verl works')", path=folder, **switch)
+    assert "stock verl works" in done.stdout and "a part of ours is broken" in done.stderr
+    done = run_python("import verl", "+recipe=agon", path=folder, **switch)
+    assert done.returncode == 1 and "agon-verl is off: its registration failed (ImportError" in done.stderr

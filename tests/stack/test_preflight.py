@@ -49,6 +49,10 @@ def test_good_input_passes(good: list[str]) -> None:
     ("override", "words"),
     [
         ("actor_rollout_ref.rollout.n=1", ["actor_rollout_ref.rollout.n=1", "at least 2"]),
+        ("actor_rollout_ref.rollout.temperature=0", ["rollout.temperature=0", "use 1.0"]),
+        ("actor_rollout_ref.rollout.disaggregation.enabled=true", ["disaggregation.enabled=True", "use false"]),
+        ("agon.challenge_sampling.temperature=0", ["agon.challenge_sampling.temperature=0", "greater than 0"]),
+        ("agon.challenge_sampling.top_p=7", ["agon.challenge_sampling.top_p=7", "less than or equal to 1"]),
         ("actor_rollout_ref.model.lora_rank=1024", ["lora_rank=1024", "1 to 512"]),
         ("actor_rollout_ref.model.lora_rank=0", ["lora_rank=0", "1 to 512"]),
         ("actor_rollout_ref.rollout.name=sglang", ["rollout.name=sglang", "vllm"]),

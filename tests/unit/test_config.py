@@ -38,6 +38,13 @@ def test_numbers_of_the_sampling_keep_their_type() -> None:
     assert repr(dict(sampling)) == "{'temperature': 1.0, 'top_k': 5, 'max_tokens': 16}"
 
 
+def test_a_null_in_the_sampling_leaves_the_rollouts() -> None:
+    sampling = read(challenge_sampling={"temperature": 0.7, "top_p": None, "top_k": -1}).challenge_sampling
+    assert sampling == {"temperature": 0.7, "top_k": -1}
+    alone = {"temperature": None, "top_p": None, "top_k": None, "max_tokens": None}
+    assert read(players="one", challenge_sampling=alone) == AgonConfig(players="one")
+
+
 def test_a_config_without_the_section_is_refused() -> None:
     with pytest.raises(ConfigError, match="no section agon"):
         AgonConfig.read(OmegaConf.create({}))
@@ -62,6 +69,21 @@ def test_a_config_without_the_section_is_refused() -> None:
             {"challenge_sampling": {"top_p": "high"}},
             "agon.challenge_sampling.top_p=high: Input should be a valid number",
         ),
+        (
+            {"challenge_sampling": {"temperature": 0}},
+            "agon.challenge_sampling.temperature=0: Input should be greater th",
+        ),
+        (
+            {"challenge_sampling": {"temperature": -1}},
+            "agon.challenge_sampling.temperature=-1: Input should be greater",
+        ),
+        (
+            {"challenge_sampling": {"top_p": 7}},
+            "agon.challenge_sampling.top_p=7: Input should be less than or equal to 1",
+        ),
+        ({"challenge_sampling": {"top_p": 0}}, "agon.challenge_sampling.top_p=0: Input should be greater than 0"),
+        ({"challenge_sampling": {"top_k": 0}}, "agon.challenge_sampling.top_k=0: use 1 or more, or -1 for all tokens"),
+        ({"challenge_sampling": {"max_tokens": 0}}, "agon.challenge_sampling.max_tokens=0: Input should be greater th"),
         ({"format_weight": -1}, "agon.format_weight=-1: Input should be greater than or equal to 0"),
         ({"tiebreak_weight": "x"}, "agon.tiebreak_weight=x: Input should be a valid number"),
         ({"min_summary_tokens": 1.5}, "agon.min_summary_tokens=1.5: Input should be a valid integer"),

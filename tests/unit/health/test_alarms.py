@@ -11,7 +11,7 @@ from omegaconf import OmegaConf
 from agon_verl.config import AgonConfig
 from agon_verl.errors import ConfigError
 from agon_verl.game.roles import ADAPTERS
-from agon_verl.health.alarms import BEYOND, Alarm, AlarmConfig, Alarms
+from agon_verl.health.alarms import BEYOND, DEFAULT_LIMITS, Alarm, AlarmConfig, Alarms
 from agon_verl.health.health import Trends, health_metrics
 from agon_verl.health.pair_statistics import Pair, pair_metrics
 from agon_verl.health.rules import NAMES, RULES
@@ -250,6 +250,13 @@ def test_limits_of_ones_own():
     assert names(play([{"A/actor/grad_norm": nan}], AlarmConfig(limits={"gradient": None}))) == []
 
 
+def test_the_recipe_declares_every_alarm_with_its_default():
+    """Hydra refuses an override of a key that the recipe lacks."""
+    recipe = OmegaConf.load(Path(__file__).parents[3] / "recipes" / "recipe" / "agon.yaml")
+    assert OmegaConf.to_container(recipe.agon.alarms.limits) == DEFAULT_LIMITS
+    assert AgonConfig.read(OmegaConf.create({"agon": {"alarms": recipe.agon.alarms}})).alarms == AlarmConfig()
+
+
 @pytest.mark.parametrize(
     ("wrong", "message"),
     [
@@ -260,6 +267,8 @@ def test_limits_of_ones_own():
         ({"limits": {"damage": "high"}}, "limits.damage=high: Input should be a valid number"),
         ({"limits": {"damage": nan}}, "limits.damage=nan: Input should be a finite number"),
         ({"limits": {"gradient": 3}}, "limits.gradient=3.0: this alarm has no limit; null turns it off"),
+        ({"limits": {"gradient": 1}}, "limits.gradient=1.0: this alarm has no limit; null turns it off"),
+        ({"limits": {"damage": True}}, "limits.damage=True: Input should be a valid number"),
         ({"limits": [0.3]}, "limits=[0.3]: Input should be an object"),
         ({"stop": ["harm"]}, "stop.0=harm: Input should be 'dead_groups', "),
         ({"stop": "damage"}, "stop=damage: Input should be a valid array"),
