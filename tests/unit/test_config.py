@@ -71,11 +71,11 @@ def test_a_config_without_the_section_is_refused() -> None:
         ),
         (
             {"challenge_sampling": {"temperature": 0}},
-            "agon.challenge_sampling.temperature=0: Input should be greater th",
+            "agon.challenge_sampling.temperature=0: Input should be greater",
         ),
         (
             {"challenge_sampling": {"temperature": -1}},
-            "agon.challenge_sampling.temperature=-1: Input should be greater",
+            "agon.challenge_sampling.temperature=-1: Input should be",
         ),
         (
             {"challenge_sampling": {"top_p": 7}},
