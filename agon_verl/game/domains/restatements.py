@@ -4,9 +4,10 @@ r"""The draft's own final value, withheld wherever a mathematical text states it
 before that: "5 + 5 = 10. Therefore f = 10." This module finds the places where a text can state a result, and asks the
 verifier's comparison whether the value there equals the draft's answer, in any notation:
 
-- a side of an equation or approximation, what follows an arrow, a value alone on a line or in bold;
+- a side of an equation or approximation, what follows an arrow, a bound, a value alone on a line or in bold;
 - what follows "is", "equals", "we get", "gives", "a total of" and the like, to the end of the clause;
-- in a sentence that concludes ("Therefore …"), every formula or number that stands by itself.
+- in a sentence that concludes ("Therefore …", "… because 12 - 8 = 4"), every formula or number that stands by itself;
+- in any sentence, a number of two or more digits that stands by itself and that the problem does not contain.
 
 A number that merely occurs stays: an operand, a number in a pair, an index, a value that the problem states for the
 same quantity (`a_1 = 1`), and a small number in an equation that is still to be solved (`3x - x = 2`), unless the
@@ -18,6 +19,7 @@ number of characters, and the comparisons of a draft are counted: the time is li
 """
 
 import re
+from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 
 from agon_verl.game.domains.domain import WITHHELD, Same, squash
@@ -43,12 +45,15 @@ _FILLER = (
     r"a total of|the value|the number|in fact)\b|\\[,;:! ]|\\q?quad\b|[&~])*+"
 )
 _OPENING = r"(?:\\\(|\\\[|\$|\*\*|__|\*|`|\\(?:displaystyle|mathbf|bf)\b|\s)*+"
-_PLACE = re.compile(rf"(?:(?P<relation>{_RELATION})|(?P<arrow>{_ARROW})|(?P<verb>{_VERB})){_FILLER}{_OPENING}", re.I)
+_BOUND = r"\\[gl]eq?(?:slant)?(?![A-Za-z])|[≤≥]"
+_PLACE = re.compile(
+    rf"(?:(?P<relation>{_RELATION})|(?P<arrow>{_ARROW})|(?P<bound>{_BOUND})|(?P<verb>{_VERB})){_FILLER}{_OPENING}", re.I
+)
 
 # What ends a value: at `hard` it always ends, at `soft` it may.
 _END = re.compile(
     rf"(?P<hard>\\\\|\\[()\[\]]|\$|{_RELATION}|{_ARROW}|\\q?quad\b|[&<>≤≥;]|\*\*|__|`|[.!?:](?!\d)|{re.escape(WITHHELD)})"
-    r"|(?P<soft>\\(?:text|mathrm|mbox)\b|,(?!\d{3}(?!\d)|\\!|\})|(?<=\s)(?:[A-Za-z]{2,}|a(?=\s)))"
+    r"|(?P<soft>\\(?:text|mathrm|mbox)\b|/(?=[A-Za-z])|,(?!\d{3}(?!\d)|\\!|\})|(?<=\s)(?:[A-Za-z]{2,}|a(?=\s)))"
     r"|(?P<open>\\\{|[(\[{])|(?P<close>\\\}|[)\]}])|\\(?:[A-Za-z]+|.)"
 )
 _DELIMITER = re.compile(r"\\[()\[\]]")
@@ -74,6 +79,7 @@ _CONCLUDES = re.compile(
     r"|(?:^\W*|, |\. )so\b|\\therefore|∴)",
     re.I,
 )
+_BECAUSE = re.compile(r"\bbecause\b(?=.{0,120}?(?:=|\bequals?\b))", re.I)
 _SENTENCE_END = re.compile(r"[.!?](?=\s|$)")
 _FORMULA = re.compile(
     r"\\\((?:(?!\\[()]).){1,240}\\\)|\\\[(?:(?!\\[\[\]]).){1,240}\\\]|\$[^$]{1,240}\$|\*\*[^*]{1,240}\*\*"
@@ -130,16 +136,19 @@ class _Search:
 
     def _placed(self, line: str, conclusions: Sequence[Span]) -> Iterator[Span]:
         for place in _PLACE.finditer(line):
+            if place["bound"] and self._small:
+                continue
             start, left, is_equation = place.end(), "", place["relation"] is not None
             ends = _ends(line, start)
             if is_equation:
                 left, chained = _left(line, place.start())
                 right = line[start : ends[0]].strip(_EDGES)
                 if left and (_NAME.fullmatch(right) or self._is_asked(right)):  # 10 = x
-                    begin = line.rfind(left, 0, place.start())
+                    begin = line.rfind(left, max(0, place.start() - REACH), place.start())
                     if begin >= 0 and (span := self._equal(line, begin, begin + len(left))):
                         yield span
-                concluded = any(begin <= start <= end for begin, end in conclusions)
+                latest = bisect_right(conclusions, (start, len(line))) - 1
+                concluded = latest >= 0 and start <= conclusions[latest][1]
                 if not (chained or concluded or self._is_result(left)):
                     continue
             spans = [self._equal(line, start, end) for end in ends]
@@ -230,9 +239,11 @@ def _left(line: str, end: int) -> tuple[str, bool]:
 
 
 def _conclusions(line: str) -> Iterator[Span]:
-    """The sentences of a line that conclude, from the word that says so."""
-    position = 0
-    while concludes := _CONCLUDES.search(line, position):
-        end = _SENTENCE_END.search(line, concludes.end())
-        position = end.end() if end else len(line)
-        yield concludes.end(), position
+    """The sentences of a line that conclude, from the word that says so, or to the "because"."""
+    start = 0
+    for end in [*(mark.end() for mark in _SENTENCE_END.finditer(line)), len(line)]:
+        if concludes := _CONCLUDES.search(line, start, end):
+            yield concludes.end(), end
+        elif because := _BECAUSE.search(line, start, end):
+            yield start, because.start()
+        start = end

@@ -54,6 +54,9 @@ def read(row: dict) -> Transcript:
         ("1", r"\[ 1 = x \]", rf"\[ {W} = x \]"),
         ("7", r"2n = 14 \Rightarrow n = 7", rf"2n = 14 \Rightarrow n = {W}"),
         ("10", r"a &= 2 \cdot 5 \\ &= 10", rf"a &= 2 \cdot 5 \\ &= {W}"),
+        ("4", "She needs 4 miles because 12 - 8 = 4", f"She needs {W} miles because 12 - 8 = {W}"),
+        ("164", r"$4 \sqrt[4]{abcd} \ge 164$", rf"$4 \sqrt[4]{{abcd}} \ge {W}$"),
+        ("18000", "$1500 * 12 = $18,000/year", f"$1500 * 12 = ${W}/year"),
         ("121", "we can generate 121 new cans from them", f"we can generate {W} new cans from them"),
     ],
 )
@@ -99,6 +102,8 @@ def test_in_any_notation_that_the_verifier_calls_equal(answer, stated):
         ("4", "4. Simplify the equation:"),
         ("17", r"9879 = 3 \times 13 \times 17 \times 15"),
         ("2", "Multiplying gives $BC = 2AB$."),
+        ("3", r"Here $x \ge 3$."),
+        ("6", "Starting with 6, it doubles because of the sign."),
     ],
 )
 def test_a_number_that_merely_occurs_stays(answer, text):
@@ -175,7 +180,7 @@ def test_only_the_value_is_replaced(text):
 
 @pytest.mark.parametrize(
     "loop",
-    ["= 5 ", "x = 5\n", "is 5 ", "is ", "=", ":", "(", "{", r"\(", "$", "so ", "so 5. ", "5,", r"\frac{",
+    ["= 5 ", "x = 5\n", "is 5 ", "is ", "=", ":", "(", "{", r"\(", "$", "so ", "so 5 = 5. ", "5,", r"\frac{",
      r"\implies 5 ", "5 x 5 = 5 ", "x", " ", W],
 )  # fmt: skip
 def test_degenerate_loops_end_and_compare_a_bounded_number_of_times(loop):
