@@ -14,6 +14,7 @@ from typing import Any
 
 import torch
 import torch.distributed
+from omegaconf import DictConfig
 from tensordict import NonTensorData, NonTensorStack, TensorDict
 from verl.utils import tensordict_utils as tu
 from verl.utils.config import omega_conf_to_dataclass
@@ -44,7 +45,10 @@ def make_engine(model: Path, recipe: str, *overrides: str, packed: bool) -> tupl
         f"actor_rollout_ref.model.use_remove_padding={packed}",
         f"++actor_rollout_ref.model.override_config.attn_implementation={PACKED_SDPA if packed else 'sdpa'}",
     ]
-    config = composed(f"+recipe={recipe}", f"actor_rollout_ref.model.path={model}", *layout, *overrides)
+    return engine_of(composed(f"+recipe={recipe}", f"actor_rollout_ref.model.path={model}", *layout, *overrides))
+
+
+def engine_of(config: DictConfig) -> tuple[MultiAdapterEngine, Any]:
     config.actor_rollout_ref.actor.optim.total_training_steps = 10
     actor = omega_conf_to_dataclass(config.actor_rollout_ref.actor)
     settings = omega_conf_to_dataclass(config.actor_rollout_ref.model)

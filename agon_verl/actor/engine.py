@@ -50,7 +50,7 @@ from agon_verl.actor.log_probs import token_entropy, token_log_probs
 from agon_verl.actor.minibatches import cut_into, even_parts, padded_parts
 from agon_verl.actor.on_policy import ONLY_UPDATE, on_policy
 from agon_verl.actor.optim import LINEAR, linear_decay
-from agon_verl.actor.packed_attention import PACKED_SDPA, PackedRows, require_packable
+from agon_verl.actor.packed_attention import PACKED_SDPA, PackedRows, attention_for, require_packable
 from agon_verl.actor.tensors import adapter_distance, adapter_parameters, gather, misfits, save, shard_like
 from agon_verl.config import Opponent
 from agon_verl.errors import CheckpointError, ConfigError
@@ -114,9 +114,12 @@ class MultiAdapterEngine(FSDPEngineWithLMHead):
         return self.model_config.hf_config._attn_implementation == PACKED_SDPA
 
     def _build_module(self) -> Any:
+        """verl's own choice is FlashAttention, installed or not."""
+        model = self.model_config
+        model.hf_config._attn_implementation = attention_for(model.override_config, model.use_remove_padding)
         module = super()._build_module()
         if self._packs:
-            require_packable(module)
+            require_packable(module.config, recurrent=getattr(module, "_is_stateful", False))
             if self.use_ulysses_sp:
                 raise ConfigError(
                     f"actor.fsdp_config.ulysses_sequence_parallel_size={self.ulysses_sequence_parallel_size} needs "

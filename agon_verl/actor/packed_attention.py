@@ -10,8 +10,9 @@ tokens × tokens, 1 GiB for a micro-batch of 32,768. `packed_sdpa` needs no mask
 Both are exact: no token sees another row. The engine passes the lengths of the rows with every forward pass.
 """
 
+import importlib.util
 import inspect
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -40,14 +41,25 @@ class PackedRows:
         return cls(tuple(lengths), pad(ends, (1, 0)).to(device))
 
 
-def require_packable(model: Any) -> None:
-    """Raise unless all that a token of this model sees of other tokens goes through the attention function."""
-    layers = set(getattr(model.config.get_text_config(), "layer_types", None) or ()) - PACKABLE_LAYERS
-    if layers or getattr(model, "_is_stateful", False):
+def attention_for(override: Mapping[str, Any], packed: bool) -> str:
+    """What `model.override_config` says; if nothing, FlashAttention where it is installed, else PyTorch's own."""
+    if "attn_implementation" in override:
+        return override["attn_implementation"]
+    if importlib.util.find_spec("flash_attn") is not None:
+        return "flash_attention_2"
+    return PACKED_SDPA if packed else "sdpa"
+
+
+def require_packable(config: Any, recurrent: bool = False) -> None:
+    """Raise unless all that a token of this model sees of other tokens goes through the attention function.
+
+    `config` is transformers'; `recurrent` is known once the model is there.
+    """
+    layers = set(getattr(config.get_text_config(), "layer_types", None) or ()) - PACKABLE_LAYERS
+    if layers or recurrent:
         raise ConfigError(
-            f"actor_rollout_ref.model.use_remove_padding=true: the rows of {type(model).__name__} cannot be packed "
-            f"({', '.join(sorted(layers)) or 'it is recurrent'}); use false and "
-            "actor_rollout_ref.model.override_config.attn_implementation=sdpa"
+            f"actor_rollout_ref.model.use_remove_padding=true: rows of a {config.model_type} cannot be packed, because "
+            f"it has {', '.join(sorted(layers)) or 'a recurrent state'}; use false"
         )
 
 

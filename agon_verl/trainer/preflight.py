@@ -9,6 +9,7 @@ import json
 import logging
 import operator
 import os
+import subprocess
 from collections.abc import Callable, Sequence
 from itertools import islice
 from pathlib import Path
@@ -23,6 +24,7 @@ from agon_verl.game.prompts import challenge_messages
 from agon_verl.game.roles import ADAPTERS
 from agon_verl.pair.base import hash_of_base
 from agon_verl.pair.checkpoint import ADAPTER_FILE, check_fit, foreign, to_resume
+from agon_verl.trainer.memory import GIB, DecoderShape, MemorySettings, estimate, tokens_that_fit
 
 MAX_LORA_RANK = 512  # vLLM's largest (vllm.config.lora.MaxLoRARanks); importing it here would cost ten seconds
 logger = logging.getLogger(__name__)
@@ -74,6 +76,7 @@ class Preflight(Callback):
         try:
             check_settings(config)
             check_files(config)
+            check_model(config)
             self._lock = lock_output(config.trainer.default_local_dir)
             check_adapters(config)
             check_checkpoint(config)
@@ -112,6 +115,27 @@ def check_settings(config: DictConfig) -> None:
             f"actor_rollout_ref.rollout.max_model_len={rollout.max_model_len} is less than data.max_prompt_length + "
             f"data.max_response_length = {need}: raise it to that"
         )
+    _check_fit(config)
+
+
+def _check_fit(config: DictConfig) -> None:
+    """verl notices in the middle of a step when a row is longer than a micro-batch may be."""
+    actor, rollout = config.actor_rollout_ref.actor, config.actor_rollout_ref.rollout
+    need = rollout.prompt_length + rollout.response_length
+    ranks = actor.fsdp_config.ulysses_sequence_parallel_size  # that share a row
+    for dynamic, field, limit in (
+        (actor.use_dynamic_bsz, "actor.ppo_max_token_len_per_gpu", actor.ppo_max_token_len_per_gpu),
+        (
+            rollout.log_prob_use_dynamic_bsz,
+            "rollout.log_prob_max_token_len_per_gpu",
+            rollout.log_prob_max_token_len_per_gpu,
+        ),
+    ):
+        if dynamic and limit * ranks < need:
+            raise ConfigError(
+                f"actor_rollout_ref.{field}={limit} has no room for a row of data.max_prompt_length + "
+                f"data.max_response_length = {need} tokens: raise it to {-(-need // ranks)} or more"
+            )
 
 
 def check_files(config: DictConfig) -> None:
@@ -131,6 +155,78 @@ def check_files(config: DictConfig) -> None:
                     f"data.train_batch_size={config.data.train_batch_size} is more than the {len(prompts)} problems in "
                     f"{path}: lower it"
                 )
+
+
+def check_model(config: DictConfig) -> None:
+    """Whether the model's rows can be packed, and a line about its attention and memory."""
+    from transformers import AutoConfig
+
+    from agon_verl.actor.packed_attention import PACKED_SDPA, attention_for, require_packable
+
+    model = config.actor_rollout_ref.model
+    local = os.path.expanduser(model.path)
+    known = AutoConfig.from_pretrained(
+        local if os.path.exists(local) else model.path, trust_remote_code=model.trust_remote_code
+    )
+    attention = attention_for(model.override_config, model.use_remove_padding)
+    if attention == PACKED_SDPA:
+        require_packable(known)
+    rows = "packed" if model.use_remove_padding else "padded"
+    print(f"agon-verl: attention {attention}, rows are {rows}", flush=True)
+    shape = DecoderShape.of(known.to_dict())
+    if shape is not None and config.trainer.device != "cpu":
+        print(f"agon-verl: {_memory_line(shape, config, gpu_memory())}", flush=True)
+
+
+def _memory_line(shape: DecoderShape, config: DictConfig, gpu: int | None) -> str:
+    """Roughly what a GPU needs, and a warning if it has less."""
+    settings = memory_settings(config, gpu or 0)
+    needed = estimate(shape, settings)
+    line = f"roughly {needed} per GPU"
+    if gpu is None:
+        return f"{line}; vLLM takes {config.actor_rollout_ref.rollout.gpu_memory_utilization:.0%} of it"
+    line += f", which has {gpu / GIB:.0f} GiB"
+    if needed.sampling > gpu:
+        return f"WARNING: {line}: lower actor_rollout_ref.rollout.gpu_memory_utilization"
+    if needed.update > gpu:
+        most = tokens_that_fit(shape, settings, gpu)
+        return f"WARNING: {line}: lower actor_rollout_ref.actor.ppo_max_token_len_per_gpu, to about {most}"
+    return line
+
+
+def memory_settings(config: DictConfig, gpu: int) -> MemorySettings:
+    """`gpu`: bytes of its memory."""
+    actor, model, rollout = (config.actor_rollout_ref[part] for part in ("actor", "model", "rollout"))
+    precision = OmegaConf.select(actor.fsdp_config, "mixed_precision.param_dtype", default="bf16")
+    tokens = actor.ppo_max_token_len_per_gpu
+    if not actor.use_dynamic_bsz:
+        tokens = (rollout.prompt_length + rollout.response_length) * (actor.ppo_micro_batch_size_per_gpu or 1)
+    return MemorySettings(
+        tokens=tokens,
+        rank=model.lora_rank,
+        adapters=len(model.lora.adapters),
+        gpus=config.trainer.n_gpus_per_node * config.trainer.nnodes,
+        weight_bytes=_bytes(actor.fsdp_config.model_dtype),
+        compute_bytes=_bytes(precision),
+        checkpointing=model.enable_gradient_checkpointing,
+        packed=model.use_remove_padding,
+        vllm=int(rollout.gpu_memory_utilization * gpu),
+        vllm_sleeps=rollout.free_cache_engine,
+    )
+
+
+def _bytes(dtype: str | None) -> int:
+    return 2 if "16" in str(dtype) else 4
+
+
+def gpu_memory() -> int | None:
+    """Bytes of this machine's smallest GPU; asking torch would take some of it for this process."""
+    command = ["nvidia-smi", "--query-gpu=memory.total", "--format=csv,noheader,nounits"]
+    try:
+        listed = subprocess.run(command, capture_output=True, text=True, timeout=30, check=True).stdout
+        return min(int(line) for line in listed.splitlines()) * 2**20
+    except (OSError, subprocess.SubprocessError, ValueError):
+        return None
 
 
 def check_adapters(config: DictConfig) -> None:

@@ -17,18 +17,19 @@ from transformers import (
     PreTrainedModel,
     Qwen2Config,
     Qwen2ForCausalLM,
+    Qwen3_5TextConfig,
     Qwen3Config,
     Qwen3ForCausalLM,
     Qwen3NextConfig,
-    Qwen3NextForCausalLM,
 )
 from verl.utils import tensordict_utils as tu
 
 from agon_verl.actor.engine import micro_batches
-from agon_verl.actor.packed_attention import PACKED_SDPA, PackedRows, require_packable
+from agon_verl.actor.packed_attention import PACKED_SDPA, PackedRows, attention_for, require_packable
 from agon_verl.errors import ConfigError
-from tests.packed_against_padded import Difference, compare, make_engine, make_rows, one_pass, one_rank
+from tests.packed_against_padded import Difference, compare, engine_of, make_engine, make_rows, one_pass, one_rank
 from tests.real.runs import ROOT
+from tests.recipes import composed
 from tests.tiny import make_model
 
 LENGTHS = [5, 30, 17, 9, 64, 12]
@@ -166,11 +167,30 @@ def test_padded_rows_are_refused_by_the_packed_attention(qwen3: Path) -> None:
         one_pass(engine, loss, make_rows(LENGTHS, 300, packed=False, cap=1000))
 
 
-def test_a_model_with_linear_attention_cannot_be_packed() -> None:
-    with torch.device("meta"):
-        model = Qwen3NextForCausalLM(Qwen3NextConfig(**{**SIZES, "num_hidden_layers": 4}, num_experts=2))
-    with pytest.raises(ConfigError, match="linear_attention.*use false"):
-        require_packable(model)
+@pytest.mark.parametrize("config", [Qwen3NextConfig, Qwen3_5TextConfig])
+def test_layers_with_a_state_cannot_be_packed(config: type) -> None:
+    with pytest.raises(ConfigError, match="cannot be packed, because it has linear_attention; use false"):
+        require_packable(config())
+    with pytest.raises(ConfigError, match="a recurrent state; use false"):
+        require_packable(Qwen3Config(), recurrent=True)
+
+
+def test_the_attention_is_chosen_where_the_config_leaves_it_open(qwen3: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """verl would take FlashAttention, which this machine does not have."""
+    config = composed(
+        "+recipe=agon_cpu",
+        f"actor_rollout_ref.model.path={qwen3}",
+        "~actor_rollout_ref.model.override_config.attn_implementation",
+        "actor_rollout_ref.model.use_remove_padding=true",
+    )
+    engine, loss = engine_of(config)
+    assert engine.module.config._attn_implementation == PACKED_SDPA
+    assert one_pass(engine, loss, make_rows(LENGTHS, 300, packed=True, cap=1000)).gradients
+
+    assert attention_for({}, packed=False) == "sdpa"
+    assert attention_for({"attn_implementation": "eager"}, packed=True) == "eager"
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: name == "flash_attn" or None)
+    assert attention_for({}, packed=True) == attention_for({}, packed=False) == "flash_attention_2"
 
 
 def test_a_model_with_a_soft_cap_is_refused() -> None:

@@ -8,11 +8,13 @@ from typing import Any
 
 import pandas as pd
 import pytest
-from transformers import AutoTokenizer
+from transformers import AutoTokenizer, Qwen3NextConfig
 
 from agon_verl.errors import CheckpointError, ConfigError
 from agon_verl.pair.base import hash_of_base
 from agon_verl.pair.checkpoint import Manifest, committing, lora_settings
+from agon_verl.trainer import preflight
+from agon_verl.trainer.memory import GIB
 from agon_verl.trainer.preflight import check_checkpoint, check_files, check_settings, lock_output
 from tests.recipes import composed
 from tests.tiny import make_data, make_model
@@ -59,6 +61,11 @@ def test_good_input_passes(good: list[str]) -> None:
         ("actor_rollout_ref.actor.strategy=fsdp", ["strategy=fsdp", "fsdp2"]),
         ("actor_rollout_ref.rollout.load_format=dummy", ["load_format=dummy", "safetensors"]),
         ("actor_rollout_ref.rollout.max_model_len=64", ["max_model_len=64", "384"]),
+        ("actor_rollout_ref.actor.ppo_max_token_len_per_gpu=300", ["ppo_max_token_len_per_gpu=300", "raise it to 384"]),
+        (
+            "actor_rollout_ref.rollout.log_prob_max_token_len_per_gpu=300",
+            ["log_prob_max_token_len_per_gpu=300", "raise it to 384"],
+        ),
         ("algorithm.adv_estimator=gae", ["adv_estimator=gae", "agon_draft"]),
         ("critic.enable=true", ["critic.enable=True", "no critic"]),
         ("trainer.use_v1=false", ["trainer.use_v1=False", "V1"]),
@@ -75,6 +82,46 @@ def test_refusals_name_the_field_the_value_and_the_fix(good: list[str], override
     message = error_of(*good, override)
     assert all(word in message for word in words), message
     assert "\n" not in message
+
+
+def test_a_row_shared_by_several_ranks_needs_less_room_on_each(good: list[str]) -> None:
+    shared = "actor_rollout_ref.actor.fsdp_config.ulysses_sequence_parallel_size=2"
+    check_settings(composed(*good, "actor_rollout_ref.actor.ppo_max_token_len_per_gpu=192", shared))
+
+
+def model_line(overrides: list[str], gpu: int | None, monkeypatch: pytest.MonkeyPatch, capsys: Any) -> str:
+    monkeypatch.setattr(preflight, "gpu_memory", lambda: gpu)
+    preflight.check_model(composed(*overrides))
+    return capsys.readouterr().out
+
+
+def test_attention_and_memory_are_reported(good: list[str], monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
+    """The model is tiny: nearly all of it is what the kernels take at a time."""
+    on_gpu = [*good[1:], "+recipe=agon"]
+    assert "attention sdpa, rows are padded" in model_line(good, None, monkeypatch, capsys)
+    line = model_line(on_gpu, 80 * GIB, monkeypatch, capsys)
+    assert "attention packed_sdpa, rows are packed" in line
+    assert "40 GiB while sampling (vLLM 40) per GPU, which has 80 GiB" in line and "WARNING" not in line
+    assert "vLLM takes 50% of it" in model_line(on_gpu, None, monkeypatch, capsys)
+
+
+def test_settings_that_do_not_fit_are_warned_of(good: list[str], monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
+    on_gpu = [*good[1:], "+recipe=agon", "actor_rollout_ref.actor.ppo_max_token_len_per_gpu=4000000"]
+    line = model_line(on_gpu, 8 * GIB, monkeypatch, capsys)
+    assert "WARNING" in line and "lower actor_rollout_ref.actor.ppo_max_token_len_per_gpu, to about" in line
+    greedy = [*on_gpu, "actor_rollout_ref.rollout.gpu_memory_utilization=1.0"]
+    assert "lower actor_rollout_ref.rollout.gpu_memory_utilization" in model_line(greedy, 8 * GIB, monkeypatch, capsys)
+
+
+def test_a_model_that_cannot_be_packed_is_refused_unless_it_is_padded(
+    good: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
+) -> None:
+    Qwen3NextConfig().save_pretrained(tmp_path)
+    overrides = ["+recipe=agon", *good[2:], f"actor_rollout_ref.model.path={tmp_path}"]
+    with pytest.raises(ConfigError, match="qwen3_next cannot be packed.*linear_attention; use false"):
+        model_line(overrides, None, monkeypatch, capsys)
+    padded = [*overrides, "actor_rollout_ref.model.use_remove_padding=false"]
+    assert "attention sdpa, rows are padded" in model_line(padded, None, monkeypatch, capsys)
 
 
 def test_a_checkpoint_of_another_rank_is_refused(good: list[str], tmp_path: Path) -> None:

@@ -1,0 +1,165 @@
+"""Roughly how much GPU memory a run's settings take: plain arithmetic on the model's shape.
+
+Per GPU, in bytes, with P parameters in the base, T tokens in a micro-batch, V entries in the vocabulary and G GPUs:
+
+    base        (bytes per weight) P / G, and in the type of computation the embeddings and two layers, which FSDP2
+                gathers while they are in use
+    adapters    weights, moments and the active one's gradients in float32, over G
+    activations with gradient checkpointing each layer's input, and all that one layer keeps for its backward pass;
+                without, all that every layer keeps
+    logits      T V and as much gradient; padded rows are copied once more, because verl cuts the padding off
+    vLLM        its share of the GPU
+
+An update needs all but vLLM's share, and that too if vLLM keeps it (`rollout.free_cache_engine=false`). Sampling needs
+base, adapters and vLLM's share. The allocator's rounding and the kernels' workspaces are `SPARE`.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+GIB = 2**30
+SPARE = 2 * GIB
+LOG_PROB_CHUNKS = 3 * 2**28  # what log-probs and entropy take at a time, in float32: agon_verl/actor/log_probs.py
+FLOAT32 = 4
+
+
+@dataclass(frozen=True)
+class DecoderShape:
+    """A dense decoder, as Hugging Face's config.json describes it."""
+
+    hidden: int
+    layers: int
+    heads: int
+    key_heads: int
+    head: int
+    intermediate: int
+    vocabulary: int
+    tied: bool
+
+    @classmethod
+    def of(cls, config: Mapping[str, Any]) -> "DecoderShape | None":
+        """None for a model whose shape is another: experts, or fields with other names."""
+        text = config.get("text_config") or config
+        if any(text.get(name) for name in ("num_experts", "num_local_experts", "n_routed_experts")):
+            return None
+        try:
+            hidden, heads = text["hidden_size"], text["num_attention_heads"]
+            return cls(
+                hidden=hidden,
+                layers=text["num_hidden_layers"],
+                heads=heads,
+                key_heads=text.get("num_key_value_heads") or heads,
+                head=text.get("head_dim") or hidden // heads,
+                intermediate=text["intermediate_size"],
+                vocabulary=text["vocab_size"],
+                tied=text.get("tie_word_embeddings", config.get("tie_word_embeddings", False)),
+            )
+        except KeyError:
+            return None
+
+    @property
+    def linears(self) -> list[tuple[int, int]]:
+        """Inputs and outputs of the linear layers of one block."""
+        query, key = self.heads * self.head, self.key_heads * self.head
+        up = (self.hidden, self.intermediate)
+        return [(self.hidden, query), (self.hidden, key), (self.hidden, key), (query, self.hidden), up, up, up[::-1]]
+
+    @property
+    def block(self) -> int:
+        return sum(inputs * outputs for inputs, outputs in self.linears) + 2 * self.hidden
+
+    @property
+    def embeddings(self) -> int:
+        return (1 if self.tied else 2) * self.vocabulary * self.hidden
+
+    @property
+    def parameters(self) -> int:
+        return self.layers * self.block + self.embeddings
+
+    def adapter(self, rank: int) -> int:
+        """Parameters of LoRA on all linear layers."""
+        return self.layers * rank * sum(inputs + outputs for inputs, outputs in self.linears)
+
+
+@dataclass(frozen=True)
+class MemorySettings:
+    """What of a run's config decides its memory."""
+
+    tokens: int  # in a micro-batch at most: actor.ppo_max_token_len_per_gpu
+    rank: int = 16
+    adapters: int = 2
+    gpus: int = 1
+    weight_bytes: int = FLOAT32  # actor.fsdp_config.model_dtype
+    compute_bytes: int = 2  # actor.fsdp_config.mixed_precision.param_dtype
+    checkpointing: bool = True  # model.enable_gradient_checkpointing
+    packed: bool = True  # model.use_remove_padding
+    vllm: int = 0  # bytes: rollout.gpu_memory_utilization times the GPU's memory
+    vllm_sleeps: bool = True  # during an update: rollout.free_cache_engine
+
+
+@dataclass(frozen=True)
+class MemoryEstimate:
+    """Bytes per GPU."""
+
+    base: int
+    adapters: int
+    activations: int
+    logits: int
+    vllm: int
+    vllm_sleeps: bool
+
+    @property
+    def update(self) -> int:
+        training = self.base + self.adapters + self.activations + self.logits + SPARE
+        return training if self.vllm_sleeps else training + self.vllm
+
+    @property
+    def sampling(self) -> int:
+        return self.base + self.adapters + self.vllm
+
+    @property
+    def peak(self) -> int:
+        return max(self.update, self.sampling)
+
+    def __str__(self) -> str:
+        parts = {"base": self.base, "adapters": self.adapters, "activations": self.activations, "logits": self.logits}
+        listed = ", ".join(f"{name} {size / GIB:.1f}" for name, size in parts.items())
+        return (
+            f"{self.update / GIB:.0f} GiB in an update ({listed}), {self.sampling / GIB:.0f} GiB while sampling "
+            f"(vLLM {self.vllm / GIB:.0f})"
+        )
+
+
+def estimate(shape: DecoderShape, settings: MemorySettings) -> MemoryEstimate:
+    adapter, moments = shape.adapter(settings.rank), 2
+    per_token = activation_bytes(shape, settings)
+    gathered = shape.embeddings + 2 * shape.block
+    copies = 2 if settings.packed else 4
+    return MemoryEstimate(
+        base=settings.weight_bytes * shape.parameters // settings.gpus + settings.compute_bytes * gathered,
+        adapters=FLOAT32 * adapter * ((1 + moments) * settings.adapters + 1) // settings.gpus,
+        activations=settings.tokens * per_token,
+        logits=settings.tokens * shape.vocabulary * settings.compute_bytes * copies + LOG_PROB_CHUNKS,
+        vllm=settings.vllm,
+        vllm_sleeps=settings.vllm_sleeps,
+    )
+
+
+def activation_bytes(shape: DecoderShape, settings: MemorySettings) -> int:
+    """Per token. What a block keeps, in values: norms in float32, inputs of the linear layers, attention, gated MLP."""
+    query, key = shape.heads * shape.head, shape.key_heads * shape.head
+    norms = FLOAT32 * 2 * 2 * shape.hidden
+    values = 4 * shape.hidden + 3 * (query + 2 * key) + query + 4 * shape.intermediate
+    kept = norms + settings.compute_bytes * values
+    backward = settings.compute_bytes * (2 * shape.intermediate + 2 * shape.hidden)  # gradients on their way
+    if settings.checkpointing:
+        return settings.compute_bytes * shape.layers * shape.hidden + kept + backward
+    return shape.layers * kept + backward
+
+
+def tokens_that_fit(shape: DecoderShape, settings: MemorySettings, memory: int) -> int:
+    """The largest `tokens` with which an update fits into `memory` bytes; 0 if none does."""
+    without = estimate(shape, replace(settings, tokens=0)).update
+    per_token = (estimate(shape, replace(settings, tokens=1024)).update - without) / 1024
+    return max(0, int((memory - without) / per_token))
