@@ -24,6 +24,7 @@ from tqdm import tqdm
 from agon_verl.evaluate.statistics import exact_interval
 from agon_verl.pair.run_folder import Metrics, read_metrics
 from agon_verl.report.__main__ import write_report
+from agon_verl.report.runs import ReportError
 
 ROOT = Path(__file__).resolve().parents[1]
 # A line of the log that begins each phase of start-up. Most of the time goes into importing verl and vLLM.
@@ -107,7 +108,10 @@ class Example:
         held_out = pd.read_parquet(inputs / self.heldout_file)
         (source,) = set(held_out["data_source"])
         print(f"\n{accuracy_table(read_metrics(folder / 'metrics.jsonl'), source, len(held_out))}\n")
-        report = write_report([folder], folder, self.title)
+        try:
+            report = str(write_report([folder], folder, self.title))
+        except ReportError as error:  # what was trained is there all the same
+            report = f"not written: {error}. Then the same command writes it"
         for name, path in (("report", report), ("pairs", folder / "pairs"), ("adapters", folder / "checkpoints")):
             print(f"{name:<10}{path}")
 

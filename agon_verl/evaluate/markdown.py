@@ -1,6 +1,6 @@
 """Results to read, in Markdown."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from agon_verl.evaluate.results import Direction, Interval, Results, SetResults
 
@@ -72,7 +72,22 @@ def _modes(measured: SetResults, samples: int) -> str:
         rows.append(row)
     methods = dict.fromkeys(mode.interval.method for mode in measured.modes.values() if mode.interval)
     notes = "Lengths are mean tokens; generated and prefilled are those of all stages of one pass over one problem."
-    return f"{table(head, rows)}\n\n{notes} Intervals: {'; '.join(methods)}."
+    return "\n\n".join([f"{table(head, rows)}\n\n{notes} Intervals: {'; '.join(methods)}.", *_missing_parts(measured)])
+
+
+def _missing_parts(measured: SetResults) -> Iterator[str]:
+    """A note for each mode of which most drafts lack a summary or private reasoning."""
+    for name, mode in measured.modes.items():
+        if mode.exchange is None:
+            continue
+        lacks = {
+            "summary, so nothing of them was read": mode.exchange.no_summary,
+            "private reasoning, so everything was read": mode.exchange.no_reasoning,
+        }
+        for part, drafts in lacks.items():
+            if drafts > mode.answers / 2:
+                fix = "`agon data … --reasoning-tags` asks for both"
+                yield f"**{name}: {drafts} of {mode.answers} drafts have no {part}; {fix}.**"
 
 
 def _direction(measured: SetResults, direction: Direction) -> str:

@@ -137,7 +137,14 @@ class Play:
         read = self._engine.read(draft.text, draft.opened, draft.finish)
         attempt, messages = await challenge(self._engine, problem.messages, read)
         made = _generation(key, 2, player, await self._engine.generate(messages, player, own))
-        return replace(made, shown=attempt.shown, leaked=attempt.leaked, cut=attempt.cut, stated=attempt.stated)
+        return replace(
+            made,
+            shown=attempt.shown,
+            leaked=attempt.leaked,
+            cut=attempt.cut,
+            stated=attempt.stated,
+            reasoned=attempt.reasoned,
+        )
 
 
 def seed_of(seed: int, key: Key) -> int:

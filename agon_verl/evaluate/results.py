@@ -61,7 +61,10 @@ class FirstSample(Record):
 
 
 class Exchange(Record):
-    """What the second stage made of right and of wrong drafts, and how long it is after either."""
+    """What the second stage made of right and of wrong drafts, and how long it is after either.
+
+    `no_summary` counts drafts of which nothing was read, `no_reasoning` those of which everything was.
+    """
 
     right_drafts: int
     wrong_drafts: int
@@ -71,6 +74,8 @@ class Exchange(Record):
     damage: float | None
     length_given_right_draft: float | None
     length_given_wrong_draft: float | None
+    no_summary: int = 0
+    no_reasoning: int = 0
 
 
 class ModeResults(Record):

@@ -28,7 +28,7 @@ class Generation:
     """`mode`, `problem` and `sample` are its key. The mode of a first stage is the player's name.
 
     `acc` is `None` before the verdict and where the judge failed; `error` says why. `shown` is the part of the draft in
-    the prompt.
+    the prompt, and `reasoned` whether the draft has reasoning, which is not.
     """
 
     mode: str
@@ -50,6 +50,7 @@ class Generation:
     leaked: bool | None = None
     cut: bool | None = None
     stated: bool | None = None
+    reasoned: bool | None = None
 
     @property
     def key(self) -> Key:

@@ -114,6 +114,8 @@ def exchange(judged: Sequence[Answer]) -> Exchange:
         damage=damaged / len(after_right) if after_right else None,
         length_given_right_draft=mean([a.final.tokens for a in after_right]),
         length_given_wrong_draft=mean([a.final.tokens for a in after_wrong]),
+        no_summary=sum(not a.final.shown for a in judged),
+        no_reasoning=sum(a.final.reasoned is False for a in judged),
     )
 
 

@@ -27,6 +27,7 @@ class Attempt:
     leaked: bool
     cut: bool
     stated: bool = False
+    reasoned: bool = True  # the draft has reasoning, which is not shown
 
 
 NO_ATTEMPT = Attempt(shown=None, tokens=0, leaked=False, cut=False)
@@ -55,7 +56,8 @@ def attempt_of(
         budget -= over
         shown, cut = shorten(withheld, budget, count)
         over = excess(shown)
-    return Attempt(shown, count(shown), rules.leaks(shown, answer), cut, rules.states(shown, answer))
+    leaked, stated = rules.leaks(shown, answer), rules.states(shown, answer)
+    return Attempt(shown, count(shown), leaked, cut, stated, reasoned=bool(draft.reasoning))
 
 
 def shorten(text: str, budget: int, count: Callable[[str], int]) -> tuple[str, bool]:

@@ -2,7 +2,8 @@
 
 An alarm is raised when its metric was beyond the limit on `patience` updates in a row, of those that had the metric,
 and again only after the metric has recovered. A value that is not finite counts as absent, except for the two gradient
-alarms, which are about just that; the first of these is raised at once.
+alarms, which are about just that; the first of these is raised at once. So is an alarm whose rule has an `extreme`
+when the metric is beyond that.
 """
 
 from collections.abc import Callable, Mapping
@@ -113,7 +114,8 @@ class Alarms:
         average = before.average.add(value) if rule.averaged else before.average
         value = average.value if rule.averaged else value
         beyond = before.beyond + 1 if BEYOND[rule.side](value, limit) else 0
-        sounds = beyond >= (1 if rule.at_once else self._config.patience) and not before.sounded
+        at_once = rule.at_once or (rule.extreme is not None and BEYOND[rule.side](value, rule.extreme))
+        sounds = beyond >= (1 if at_once else self._config.patience) and not before.sounded
         self._states[key] = MetricState(average, beyond, sounds or (before.sounded and beyond > 0))
         return [Alarm(rule, metric, value, limit, beyond, rule.name in self._config.stop)] if sounds else []
 

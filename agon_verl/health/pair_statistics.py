@@ -9,6 +9,10 @@ An attempt leaks if it still contains the draft's answer, and states it if that 
 wrong drafts are split, because a copied answer pays only from a right one. Conversion and damage are split by `stated`,
 to show what copying does. An attempt without a summary or an answer neither leaks nor states anything.
 
+Of a draft without a summary the challenger reads nothing. Either the token limit cut it off inside its reasoning, which
+is then too long, or it ended by itself: it never closed its reasoning, or wrote nothing after it. Of a draft without
+reasoning the challenger reads everything.
+
 A guest's draft comes from the base or from a frozen snapshot of an adapter: it says nothing about the live drafter, so
 the metrics of the draft stream leave it out; if all drafts are guests', there are none. All other metrics include
 guests, because their challenges are real.
@@ -44,6 +48,8 @@ class Pair:
     same_answer: bool | None = None  # whether both final answers are equal; None where the verifier returns none
     guest: bool = False  # the draft is not the live drafter's
     stated: bool = False  # the attempt still states the draft's answer as a result
+    ended: bool = True  # the drafter ended the draft; false: the token limit did
+    reasoned: bool = True  # the draft has private reasoning
 
 
 def pair_metrics(pairs: Sequence[Pair]) -> dict[str, float]:
@@ -70,6 +76,9 @@ def pair_metrics(pairs: Sequence[Pair]) -> dict[str, float]:
         "pair/damage_unstated": mean([not right(p.challenge) for p in pairs if right(p.draft) and not p.stated]),
         "pair/summary_cut": mean([p.summary_cut for p in pairs]),
         "pair/no_summary": mean([p.no_summary for p in pairs]),
+        "pair/no_summary_cut_off": mean([p.no_summary and not p.ended for p in pairs]),
+        "pair/no_summary_unclosed": mean([p.no_summary and p.ended for p in pairs]),
+        "pair/no_reasoning": mean([not p.reasoned for p in pairs]),
     }
     ledger = {
         "ledger/draft_generated": sum(p.draft.length for p in pairs),

@@ -22,7 +22,8 @@ from dataclasses import dataclass
 class AlarmRule:
     """One alarm with its default limit. A `*` in `metric` is any adapter; each adapter's metric is followed separately.
 
-    `side` is a key of `alarms.BEYOND`. `limit` is None where the side needs none.
+    `side` is a key of `alarms.BEYOND`. `limit` is None where the side needs none. One update beyond `extreme` is enough
+    for what is wrong from the start.
     """
 
     name: str
@@ -33,6 +34,7 @@ class AlarmRule:
     remedy: str
     averaged: bool = True
     at_once: bool = False
+    extreme: float | None = None
 
     def covers(self, metric: str) -> bool:
         return re.fullmatch(self.metric.replace("*", "[^/]+"), metric) is not None
@@ -94,6 +96,26 @@ RULES = (
         0.8,
         "Attempts still contain the answer that should be withheld, so the challenger can copy it.",
         "Set agon.withhold=value, or read some attempts (trainer.rollout_data_dir) and extend agon_verl/game/domains.",
+    ),
+    AlarmRule(
+        "no_summary",
+        "pair/no_summary",
+        "above",
+        0.5,
+        "Most drafts have no summary, so their challengers read nothing.",
+        "Raise data.max_response_length if they are cut off (pair/no_summary_cut_off); else ask for the tags in the "
+        "prompt (agon data … --reasoning-tags), or set agon.reasoning_tags to those that the model writes.",
+        extreme=0.9,
+    ),
+    AlarmRule(
+        "no_reasoning",
+        "pair/no_reasoning",
+        "above",
+        0.5,
+        "Most drafts have no private reasoning, so their challengers read complete solutions.",
+        "Ask for the tags in the prompt (agon data … --reasoning-tags), or set agon.reasoning_tags to those that the "
+        "model writes.",
+        extreme=0.9,
     ),
     AlarmRule(
         "distance",

@@ -216,6 +216,8 @@ class AgonAgentLoopWorker(AgentLoopWorkerTQ.__ray_metadata__.modified_class):
             copied=challenge.extra_fields["copied"],
             same_answer=_same_answer(draft, challenge),
             guest=kwargs["drafter"] not in ADAPTERS,
+            ended=draft.extra_fields[ENDED],
+            reasoned=attempt["reasoned"],
         )
         challenge.extra_fields["pair"] = asdict(pair)
 

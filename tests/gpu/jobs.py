@@ -24,7 +24,7 @@ from examples.toy.problems import distinct
 from tests.real.runs import ROOT, Run, kill_marked, main_ppo, marked, python_path, wait_for_step
 
 PROMPTS, N = 4, 4
-PROMPT_TOKENS, RESPONSE_TOKENS = 384, 96
+RESPONSE_TOKENS = 96
 SAVED, LAST = 2, 3  # the step whose checkpoint is resumed, and the last one
 TRAINED, HELD_OUT = 56, 8  # problems
 CACHE = 2 << 30  # bytes of vLLM's cache
@@ -44,6 +44,10 @@ class Setting:
     def environment(self) -> dict[str, str]:
         """FlashInfer compiles its sampler at the first use, and may not be installed."""
         return {"VLLM_USE_FLASHINFER_SAMPLER": "0", **dict([self.mark.split("=")])}
+
+    @property
+    def prompt_tokens(self) -> int:
+        return 384 if self.on_cpu else 1024  # the tests' own small model has 512 positions
 
     @property
     def train_file(self) -> Path:
@@ -141,10 +145,10 @@ def shared(setting: Setting) -> list[str]:
         f"data.train_files={setting.train_file}",
         f"data.val_files={setting.heldout_file}",
         f"data.train_batch_size={PROMPTS}",
-        f"data.max_prompt_length={PROMPT_TOKENS}",
+        f"data.max_prompt_length={setting.prompt_tokens}",
         f"data.max_response_length={RESPONSE_TOKENS}",
         "data.dataloader_num_workers=0",
-        f"actor_rollout_ref.rollout.max_model_len={PROMPT_TOKENS + RESPONSE_TOKENS}",
+        f"actor_rollout_ref.rollout.max_model_len={setting.prompt_tokens + RESPONSE_TOKENS}",
         "actor_rollout_ref.rollout.max_num_seqs=64",
         "actor_rollout_ref.rollout.agent.num_workers=1",
         "actor_rollout_ref.actor.ppo_max_token_len_per_gpu=4096",

@@ -71,6 +71,16 @@ def test_a_draft_without_a_summary_says_so_to_the_challenger(loop: AgonAgentLoop
     assert "wrote no solution" in challenge_messages(PROBLEM, attempt.shown)[-1]["content"]
 
 
+@pytest.mark.parametrize(
+    ("completion", "reasoned"),
+    [("<think>x</think>Two. <answer>4</answer>", True), ("Two and two.", False), ("<think> </think>Two.", False)],
+)
+def test_a_draft_that_is_read_as_a_whole_has_no_private_reasoning(
+    loop: AgonAgentLoop, completion: str, reasoned: bool
+) -> None:
+    assert loop._attempt(PROBLEM, draft(loop, completion)).reasoned == reasoned
+
+
 def test_reasoning_opened_by_the_template_is_never_shown(loop: AgonAgentLoop) -> None:
     text = "still thinking, no closing tag"
     assert loop._attempt(PROBLEM, draft(loop, text, opened=True)).shown is None

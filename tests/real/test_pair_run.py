@@ -123,8 +123,10 @@ def test_metrics_of_streams_adapters_pair_and_ledger_are_logged(pair: Run) -> No
         for stream, adapter in zip(("draft", "challenge"), who, strict=True):
             for name in ("acc", "format", "reward", "length", "dead_groups"):
                 assert step[f"{adapter}/{stream}/{name}"] == step[f"{stream}/{name}"]
-        for name in ("conversion", "damage", "leak", "summary_cut", "no_summary", "overlap"):
+        for name in ("conversion", "damage", "leak", "summary_cut", "no_summary", "no_reasoning", "overlap"):
             assert 0 <= step[f"pair/{name}"] <= 1
+        parts = step["pair/no_summary_cut_off"] + step["pair/no_summary_unclosed"]
+        assert step["pair/no_summary"] == pytest.approx(parts)
         assert step["pair/failed"] == 0
         assert step["ledger/draft_generated"] == pytest.approx(step["draft/length"] * PROMPTS * N)
         assert step["ledger/challenge_prefilled"] > step["ledger/draft_prefilled"] + step["ledger/opponent_prefilled"]

@@ -23,6 +23,7 @@ def run(tiny: Path, tmp_path_factory: pytest.TempPathFactory) -> Run:
         "trainer.total_training_steps=10",
         "agon.alarms.patience=2",
         "agon.alarms.limits.distance=1.5",
+        "agon.alarms.limits.no_reasoning=null",  # what random weights write has no tags
         "agon.alarms.stop=[distance]",
         "trainer.val_before_train=false",
         f"trainer.default_local_dir={folder / 'checkpoints'}",

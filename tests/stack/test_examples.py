@@ -10,6 +10,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
+import agon_verl.report
 from agon_verl.game.prompts import challenge_messages
 from agon_verl.game.transcript import read
 from agon_verl.game.withhold import WITHHELD, withhold_answer
@@ -174,6 +175,24 @@ def test_a_finished_run_prints_its_table_and_writes_its_report(
     assert "A drafts, B challenges" in printed and str(run / "report.html") in printed
     html = (run / "report.html").read_text()
     assert "<h1>A title</h1>" in html and "Training accuracy" in html
+
+
+def test_without_the_reports_packages_the_rest_is_shown(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def build(folder: Path) -> None:
+        pd.DataFrame([{"data_source": SOURCE} for _ in range(300)]).to_parquet(folder / "test.parquet")
+
+    example = runner.Example("name", "A title", build, "built from this", [], steps=4)
+    example.folder(tmp_path).mkdir()
+    (example.folder(tmp_path) / "finished.json").write_text("{}")
+    write_metrics(example.folder(tmp_path) / "metrics.jsonl", steps=4)
+    monkeypatch.setitem(sys.modules, "jinja2", None)  # cannot be imported
+    monkeypatch.delitem(sys.modules, "agon_verl.report.page", raising=False)
+    monkeypatch.delattr(agon_verl.report, "page", raising=False)
+    example.run(tmp_path, rerun=False)
+    printed = capsys.readouterr().out
+    assert "A drafts, B challenges" in printed and "not written: jinja2 is needed" in printed
 
 
 def test_the_run_folder_depends_on_the_settings() -> None:

@@ -246,6 +246,20 @@ def test_a_cascade_by_hand(store: Store) -> None:
     assert (test.problems, test.difference, test.p) == (2, -0.5, 1.0)
 
 
+def test_most_drafts_lack_a_part(tmp_path: Path) -> None:
+    reads: list[tuple[str | None, bool]] = [(None, True), ("", True), ("S", False), ("S", False), ("S", False)]
+    with Store(tmp_path / "out", {}) as store:
+        for number, (shown, reasoned) in enumerate(reads):
+            store.add(made("A", f"p{number}"))
+            store.add(made("A_to_B", f"p{number}", stage=2, shown=shown, reasoned=reasoned))
+        toy = set_results(store, [f"p{number}" for number in range(5)], ["A_to_B", "A"], 1, NAMES)
+    exchange = toy.modes["A_to_B"].exchange
+    assert exchange is not None and (exchange.no_summary, exchange.no_reasoning) == (2, 3)
+    text = report(results(toy))
+    assert "**A_to_B: 3 of 5 drafts have no private reasoning, so everything was read; `agon data … --reas" in text
+    assert "no summary" not in text  # two of five
+
+
 def sampled(folder: Path, modes: Sequence[str], samples: int) -> SetResults:
     """Four samples of the base on one problem, two of them right, and the mixture's answers."""
     with Store(folder, {}) as store:
@@ -309,7 +323,7 @@ def test_the_keys_of_the_file(store: Store, tmp_path: Path) -> None:
     assert list(toy["modes"]["A_to_B"]["ledger"]) == ["draft", "final", "per_pass"]
     assert list(toy["modes"]["A_to_B"]["exchange"]) == [
         *("right_drafts", "wrong_drafts", "converted", "damaged", "conversion", "damage"),
-        *("length_given_right_draft", "length_given_wrong_draft"),
+        *("length_given_right_draft", "length_given_wrong_draft", "no_summary", "no_reasoning"),
     ]
     results(sampled(tmp_path / "store", ["base"], 4), samples=4).write(tmp_path / "four.json")
     base = json.loads((tmp_path / "four.json").read_text())["sets"]["toy"]["modes"]["base"]

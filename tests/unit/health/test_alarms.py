@@ -53,6 +53,8 @@ def quickstart() -> list[dict[str, float]]:
             {
                 "pair/damage": damage,
                 "pair/failed_share": 0.0,
+                "pair/no_summary": 0.0,
+                "pair/no_reasoning": 0.0,
                 "health/dead_groups": (dead_a + dead_b) / 2,
                 "health/error_correlation": (e_a * (1 - conversion) - e_a * e_b) / (min(e_a, e_b) - e_a * e_b),
                 "health/gain": won - acc,
@@ -97,6 +99,8 @@ def test_the_quickstart_is_silent_with_a_margin():
         "damage": 0.8,
         "gain": -0.1,
         "leak": 0.1,
+        "no_summary": 0.1,
+        "no_reasoning": 0.1,
         "distance": 0.4,
         "strength_gap": 0.2,
         "entropy_collapse": 0.6,
@@ -126,6 +130,8 @@ def falling(metric: str, start: float, end: float) -> list[dict[str, float]]:
 CASES = {
     "dead_groups": game(*(pair("x", 1, 1),) * 4),
     "leak": game(*(replace(p, leaked=True) for p in HEALTHY)),
+    "no_summary": game(*(replace(p, no_summary=True) for p in HEALTHY)),
+    "no_reasoning": game(*(replace(p, reasoned=False) for p in HEALTHY)),
     # Right after every wrong draft, wrong after every right one.
     "damage": game(pair("x", 1, 0), pair("x", 0, 1), pair("x", 1, 0), pair("x", 0, 1)),
     # Right twice where the drafts are three times; damage is no more than 2/3.
@@ -175,6 +181,17 @@ def test_gradients_that_are_not_finite():
     assert [names([alarms]) for alarms in sounded] == [[], ["gradient"] * 2, [], [], [], ["gradient_stuck"] * 2, []]
     assert [alarm.metric for alarm in sounded[1]] == ["A/actor/grad_norm", "B/actor/grad_norm"]
     assert [alarm.stop for alarm in sounded[1] + sounded[5]] == [False, False, True, True]
+
+
+@pytest.mark.parametrize("metric", ["pair/no_summary", "pair/no_reasoning"])
+def test_drafts_without_a_part_are_reported_at_once_if_nearly_all_are(metric):
+    def first(share: float, **config) -> list[int]:
+        return [n for n, alarms in enumerate(play([{metric: share}] * 8, AlarmConfig(**config)), 1) if alarms]
+
+    assert (first(0.95), first(0.6), first(0.4)) == ([1], [5], [])
+    assert first(0.95, limits={metric.removeprefix("pair/"): 0.97}) == []
+    (alarm,) = play([{metric: 1.0}])[0]
+    assert "for 1 update in a row" in alarm.message and "--reasoning-tags" in alarm.message
 
 
 def distances(*values: float | None) -> list[dict[str, float]]:

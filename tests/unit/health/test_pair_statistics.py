@@ -31,9 +31,9 @@ def pair(group: str, a: float, b: float, *, phi: float = 1.0, lengths: tuple[int
 PAIRS = [
     pair("x", 1, 1, lengths=(100, 40), leaked=True, stated=True),
     pair("x", 0, 1, lengths=(200, 60)),
-    pair("x", 0, 0, lengths=(300, 80), phi=0.0, no_summary=True),
+    pair("x", 0, 0, lengths=(300, 80), phi=0.0, no_summary=True, ended=False),
     pair("y", 1, 1, lengths=(100, 20), summary_cut=True),
-    pair("y", 1, 0, lengths=(100, 90)),
+    pair("y", 1, 0, lengths=(100, 90), reasoned=False),
 ]
 
 
@@ -64,6 +64,9 @@ def test_every_metric_by_hand():
             "pair/damage_unstated": 1 / 2,
             "pair/summary_cut": 1 / 5,
             "pair/no_summary": 1 / 5,
+            "pair/no_summary_cut_off": 1 / 5,
+            "pair/no_summary_unclosed": 0.0,
+            "pair/no_reasoning": 1 / 5,
             "ledger/draft_generated": 800.0,
             "ledger/draft_prefilled": 50.0,
             "ledger/challenge_generated": 290.0,
@@ -87,6 +90,13 @@ def test_copying_is_split_by_what_the_attempt_states():
         "conversion_stated": 0.0, "conversion_unstated": 1.0, "damage_stated": 1.0, "damage_unstated": 0.0,
     }  # fmt: skip
     assert {name: metrics[f"pair/{name}"] for name in expected} == pytest.approx(expected)
+
+
+def test_drafts_without_a_summary_are_split_by_how_they_ended():
+    pairs = [pair("x", 0, 0, no_summary=n, ended=e) for n, e in [(1, 0), (1, 1), (1, 1), (0, 0), (0, 1)]]
+    metrics = pair_metrics(pairs)
+    shares = [metrics[f"pair/no_summary{end}"] for end in ("", "_cut_off", "_unclosed")]
+    assert shares == [3 / 5, 1 / 5, 2 / 5]
 
 
 def test_a_conditional_without_a_case_is_left_out():
