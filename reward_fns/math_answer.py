@@ -16,6 +16,7 @@ from agon_verl.game.boxes import boxes
 from agon_verl.game.transcript import REASONING_TAGS
 from reward_fns.mathematics.equal import UnreadableReference, equal
 from reward_fns.mathematics.pool import FALSE, TRUE, PoolLimits, pool
+from reward_fns.mathematics.sentence import stated
 from reward_fns.scoring import read_completion, score_dict
 
 _LONGEST = 1000  # characters of an answer, or four times the length of the reference
@@ -54,6 +55,7 @@ async def judge(gold: str, answer: str, finished: bool = True, limits: PoolLimit
     """The verdict on one answer. A time-out or crash counts against the answer only if the reference alone passes."""
     if len(answer) > max(_LONGEST, 4 * len(gold)):
         return _verdict(answer.strip() == gold.strip())
+    gold, answer = stated(gold), stated(answer)
     same = equal(gold, answer, finished=finished)
     if same is not None:
         return _verdict(same)

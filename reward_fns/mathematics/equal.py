@@ -14,7 +14,7 @@ from agon_verl.errors import AgonError
 from reward_fns.mathematics.algebra import readable
 from reward_fns.mathematics.expression import Node
 from reward_fns.mathematics.formula import done, proportional, same_percent, same_value
-from reward_fns.mathematics.shape import Chain, Choice, Formula, Group, Several, Shape, Words, read_shape
+from reward_fns.mathematics.shape import Chain, Choice, Formula, Group, Several, Shape, Words, read_shape, without_label
 from reward_fns.mathematics.tokens import Tokens, plain
 
 Decide = Callable[[Tokens, Tokens], bool]
@@ -35,7 +35,10 @@ def equal(gold: str, answer: str, *, finished: bool = True, decide: Decide | Non
     theirs, ours = gold.strip(), answer.strip()
     if _DECIMAL.fullmatch(theirs) and _DECIMAL.fullmatch(ours):  # most pairs
         return Fraction(theirs) == Fraction(ours)
-    return _Comparison(decide).same(reference(gold), read_shape(answer), finished)
+    wanted, stated = reference(gold), read_shape(answer)
+    if not isinstance(wanted, Chain):
+        stated = without_label(stated)
+    return _Comparison(decide).same(wanted, stated, finished)
 
 
 def reference(gold: str) -> Shape:

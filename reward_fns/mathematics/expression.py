@@ -24,7 +24,7 @@ from reward_fns.mathematics.tokens import (
 
 _DEEPEST = 40
 _LONGEST_NUMBER = 1000  # digits; Python itself reads no more than 4,300
-_APPLIED = frozenset("fghFGHPQ")  # f(x) is more often a function than a product
+APPLIED = frozenset("fghFGHPQ")  # f(x) is more often a function than a product
 _CLOSING = {"(": ")", "[": "]", "{": "}"}
 _CONSTANTS = frozenset((r"\pi", r"\infty", "e", "i"))
 _INVERSE = {"sin": "arcsin", "cos": "arccos", "tan": "arctan"}
@@ -150,7 +150,7 @@ class _Reader:
         raise UnreadableExpression
 
     def variable(self, name: str) -> Node:
-        applied = name in _APPLIED
+        applied = name in APPLIED
         if self.take("_"):
             start, applied = self.at, True
             self.exponent()

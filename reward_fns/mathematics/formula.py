@@ -16,7 +16,7 @@ from typing import Any
 
 from reward_fns.mathematics.expression import Node
 from reward_fns.mathematics.tokens import FUNCTION_COMMANDS, Tokens
-from reward_fns.mathematics.value import Unsure, agree, evaluate, rounds_to
+from reward_fns.mathematics.value import Unsure, agree, evaluate, rounds_to, varies
 
 Tree = Node | None
 
@@ -88,11 +88,11 @@ def _undone(node: Node) -> set[str]:
     kinds = set().union(*(_undone(child) for child in node.children))
     kind, children = node.kind, [_unsigned(child) for child in node.children]
     numbers = [child for child in children if is_number(child)]
-    sums = [child for child in children if child.kind == "add" and not _varies(child)]
+    sums = [child for child in children if child.kind == "add" and not varies(child)]
     if kind in _FUNCTIONS:
         kinds.add(_FUNCTIONS[kind])
     if (
-        kind in ("factorial", "binomial") and not any(map(_varies, children))
+        kind in ("factorial", "binomial") and not any(map(varies, children))
         or kind in ("add", "mul") and len(numbers) > 1
         or kind == "pow" and len(numbers) == 2 and _is_integer(children[1])
         or kind == "mul" and len(sums) > 1
@@ -107,7 +107,7 @@ def same_value(gold: Tree, answer: Tree) -> bool | None:
     """Equal at one point of positive and one of negative values of the variables; `None` if undecided."""
     if gold is None or answer is None:
         return None
-    constant = not (_varies(gold) or _varies(answer))
+    constant = not (varies(gold) or varies(answer))
     try:
         theirs, ours = evaluate(gold), evaluate(answer)
         if not agree(theirs, ours):
@@ -141,12 +141,8 @@ def proportional(gold: Sequence[Tree], answer: Sequence[Tree], *, directed: bool
     except Unsure:
         return False
     ratio = ratios[0]
-    constant = bool(ratio) and _varies(theirs) and all(agree(ratio, other) for other in ratios)
+    constant = bool(ratio) and varies(theirs) and all(agree(ratio, other) for other in ratios)
     return constant and (not directed or ratio.imag == 0 < ratio.real)
-
-
-def _varies(node: Node) -> bool:
-    return node.kind == "variable" or any(map(_varies, node.children))
 
 
 def _rounded(written: Node, decimal: Any, value: Any) -> bool:

@@ -6,6 +6,7 @@ the chain, two answers with one. Here only the members of equal shapes are compa
     3, 5, 7     1 \pm 2     x=1 or x=2      several values, in any order
     \{3, 5\}    [1,2] \cup [3,4]            a set, a union
     (3, 5)   [3, 5)   x > 5   1:2:3         an ordered group: pair, interval, ray, ratio
+    |x| < 5   x != 5                        an interval, a union of two
     \begin{pmatrix} … \end{pmatrix}         the same: a matrix
     x = 5   f(x) = 2x + 1   5 = 2 + 3       a chain of equalities, with the names it starts with
     x + y < 5                               any other relation
@@ -15,13 +16,14 @@ the chain, two answers with one. Here only the members of equal shapes are compa
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
-from itertools import accumulate
+from itertools import accumulate, pairwise
 
-from reward_fns.mathematics.expression import Node, read
-from reward_fns.mathematics.tokens import COMMAND, MARK, NUMBER, RUN, WORD, Token, Tokens, plain, tokenize
+from reward_fns.mathematics.expression import APPLIED, Node, read
+from reward_fns.mathematics.tokens import COMMAND, LETTER, MARK, NUMBER, RUN, WORD, Token, Tokens, plain, tokenize
 from reward_fns.mathematics.units import Quantity, quantity
+from reward_fns.mathematics.value import Unsure, real_number
 
 _BRACKETS = dict.fromkeys(("(", "[", "{", r"\{", r"\langle", r"\begin"), 1)
 _BRACKETS |= dict.fromkeys((")", "]", "}", r"\}", r"\rangle", r"\end"), -1)
@@ -32,12 +34,13 @@ _PREFIX = re.compile(
 _NUMERALS = """zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen
     seventeen eighteen nineteen twenty""".split()
 _ARTICLES = re.compile(r"^(?:the|a|an|it is|it's) ")
+_REALS = "all real number"
 # Equivalent answers: words without articles and plurals, or complete texts.
 _SYNONYMS = {
     "true": "yes", "false": "no", "dne": "does not exist", "limit does not exist": "does not exist",
     r"\emptyset": "no solution", r"\{\}": "no solution", "empty set": "no solution",
-    "infinitely many solution": "infinitely many", r"\mathbb R": "all real number", "all real": "all real number",
-    r"(-\infty,\infty)": "all real number",
+    "infinitely many solution": "infinitely many", r"\mathbb R": _REALS, "all real": _REALS,
+    r"(-\infty,\infty)": _REALS,
 }  # fmt: skip
 _INFINITY = (Token(COMMAND, r"\infty"),)
 _MINUS_INFINITY = (Token(MARK, "-"), *_INFINITY)
@@ -49,6 +52,9 @@ _NAME = re.compile(
 )
 _ANOTHER_CHOICE = re.compile(r"(?<![A-Za-z])[A-J] ?[).:]|^[A-J]$")
 _NOT_NAMES = frozenset((r"\pi", r"\infty", "e", "i"))
+_FUNCTION = re.compile(rf"[{''.join(sorted(APPLIED))}]'*(?:\^\{{-1\}})?\(")
+_UNKNOWNS = frozenset("xyz")
+_COMPLEX = frozenset("wz")  # |z| < 2 is a disc
 
 
 @dataclass(frozen=True)
@@ -137,7 +143,7 @@ def _shape(tokens: Tokens) -> Shape:
         return _choice(tokens, text) or Shape(text)  # B) 12
     if text in _SYNONYMS:
         return Words(text, words=_SYNONYMS[text])
-    for parse in (_several, _relation, _ratio, _bracketed, _matrix, _plus_minus, _choice, _words):
+    for parse in (_several, _difference, _relation, _ratio, _bracketed, _matrix, _plus_minus, _choice, _words):
         if (shape := parse(tokens, text)) is not None:
             return shape
     return Formula(text, quantity=quantity(tokens))
@@ -189,9 +195,31 @@ def _several(tokens: Tokens, text: str) -> Shape | None:
         parts, separators = _split(tokens, r"\cup")
         return Several(text, _shapes(parts), braced=True) if separators else None
     items = _shapes([part for part in parts if part])  # "2, and 3" has an empty part
-    if len(items) == 1:
-        return items[0]
+    if len(items) <= 1:
+        return items[0] if items else Shape(text)  # "or" alone is no answer
     return Several(text, tuple(inner for item in items for inner in _values(item)))  # 1 ± 2, 5 is three values
+
+
+def _difference(tokens: Tokens, text: str) -> Shape | None:
+    r"""\mathbb{R} \setminus \{0\} is a union of intervals."""
+    parts, separators = _split(tokens, r"\setminus", "-")
+    if len(separators) != 1 or _SYNONYMS.get(plain(parts[0])) != _REALS or not parts[1]:
+        return None
+    removed = _shape(parts[1])
+    return _punctured(removed.items, text) if isinstance(removed, Several) and removed.braced else None
+
+
+def _punctured(points: tuple[Shape, ...], text: str, name: str = "") -> Shape | None:
+    """The real line without some points."""
+    try:
+        values = [real_number(point.tree) for point in points if isinstance(point, Formula) and point.tree]
+    except Unsure:
+        return None
+    if len(values) != len(points):
+        return None
+    ordered = [point for _, point in sorted(zip(values, points, strict=True), key=lambda pair: pair[0])]
+    ends = [_shape(_MINUS_INFINITY), *ordered, _shape(_INFINITY)]
+    return Several(text, tuple(Group(text, pair, kind="()", name=name) for pair in pairwise(ends)), braced=True)
 
 
 def _values(item: Shape) -> tuple[Shape, ...]:
@@ -226,10 +254,44 @@ def _name(tokens: Tokens) -> bool:
     return bool(_NAME.fullmatch(plain(_strip(tokens)))) and not any(token.text in _NOT_NAMES for token in tokens)
 
 
+def without_label(answer: Shape) -> Shape:
+    """`m+n = 113` and `f(2) = 5 + 5 = 10` without the left side, which only says what the value is of.
+
+    With the letters of unknowns it may be the problem's own equation: x+y = 5 is not 5.
+    """
+    if not isinstance(answer, Chain) or answer.op != "=" or len(answer.items) < 2:
+        return answer
+    first = answer.items[0]
+    if not isinstance(first, Formula) or first.quantity.unit or not is_label(first.quantity.body):
+        return answer
+    unknown = any(token.text in _UNKNOWNS for token in first.quantity.body)
+    return answer if unknown else replace(answer, items=answer.items[1:])
+
+
+def is_label(tokens: Tokens) -> bool:
+    r"""What a value may be stated of: names, m+n, xy, f(\sqrt{29}). No number of its own, or 2x = 10 would be 10."""
+    parts, _ = _split(tokens, "+", "-", "*")
+    return all(part and (_name(part) or _is_product(part) or _is_applied(part)) for part in parts)
+
+
+def _is_product(tokens: Tokens) -> bool:
+    letters = {token.text for token in tokens if token.kind == LETTER}
+    return len(tokens) > 1 and len(letters) == len(tokens) and not letters & _NOT_NAMES
+
+
+def _is_applied(tokens: Tokens) -> bool:
+    r"""f(\sqrt{29}), f'(1), f^{-1}(3)"""
+    opening = next((index for index, token in enumerate(tokens) if token.text == "("), 0)
+    closes = opening + _closing(tokens[opening:]) == len(tokens) - 1
+    return closes and _FUNCTION.match(plain(tokens)) is not None
+
+
 def _inequality(parts: list[Tokens], ops: list[str], text: str) -> Shape | None:
-    """`a < x <= b` and `x > a` are intervals; with anything but a bare name they are relations."""
+    """`a < x <= b`, `x > a`, `|x| < a` and `x != a` are intervals; with anything but a bare name they are relations."""
     if set(ops) <= {">", ">="}:  # from small to large
         parts, ops = parts[::-1], [op.replace(">", "<") for op in reversed(ops)]
+    if len(parts) == 2 and (shape := _excluded(parts, text) if ops == ["!="] else _absolute(parts, ops[0], text)):
+        return shape
     if len(parts) == 2 and ops != ["!="] and _name(parts[0]) != _name(parts[1]):
         parts, ops = ([_MINUS_INFINITY, *parts], ["<", *ops]) if _name(parts[0]) else ([*parts, _INFINITY], [*ops, "<"])
     if len(parts) == 2:
@@ -238,6 +300,34 @@ def _inequality(parts: list[Tokens], ops: list[str], text: str) -> Shape | None:
         kind = ("[" if ops[0] == "<=" else "(") + ("]" if ops[1] == "<=" else ")")
         return Group(text, _shapes(parts[::2]), kind=kind, name=plain(_strip(parts[1])))
     return None
+
+
+def _excluded(parts: list[Tokens], text: str) -> Shape | None:
+    """x != 0: two rays."""
+    if _name(parts[0]) == _name(parts[1]):
+        return None
+    name, point = parts if _name(parts[0]) else reversed(parts)
+    return _punctured((_shape(point),), text, plain(_strip(name)))
+
+
+def _absolute(parts: list[Tokens], op: str, text: str) -> Shape | None:
+    """|x| < 2: an interval; 2 < |x|: two rays."""
+    inside = _between_bars(parts[0])
+    name, bound = inside or _between_bars(parts[1]), parts[1] if inside else parts[0]
+    if not name or any(token.text in "+-|" for token in bound):
+        return None
+    minus, kind = (Token(MARK, "-"), *bound), "[]" if op == "<=" else "()"
+    if inside:
+        return Group(text, _shapes([minus, bound]), kind=kind, name=name)
+    left = Group(text, _shapes([_MINUS_INFINITY, minus]), kind="(" + kind[1], name=name)
+    right = Group(text, _shapes([bound, _INFINITY]), kind=kind[0] + ")", name=name)
+    return Several(text, (left, right), braced=True)
+
+
+def _between_bars(tokens: Tokens) -> str:
+    """The x of |x|."""
+    bars = len(tokens) == 3 and tokens[0].text == tokens[2].text == "|" and tokens[1].kind == LETTER
+    return tokens[1].text if bars and tokens[1].text not in _COMPLEX | _NOT_NAMES else ""
 
 
 def _ratio(tokens: Tokens, text: str) -> Shape | None:

@@ -1,9 +1,9 @@
 r"""An answer as a list of symbols: the only module that handles the different spellings of LaTeX, text and Unicode.
 
 Spelling without meaning is removed (`\left`, `\,`, `\dfrac`, `\leq`, `$`, `−`, `½`), and numbers get one form (`1,234`,
-`1\frac{4}{5}`, `0.\overline{3}`). Nothing else is dropped: an unknown command or character stays in the list, and no
-later step skips it. So hidden text (`\phantom{6}`), look-alike letters and digits of other scripts make an answer
-unreadable and not correct.
+`1\frac{4}{5}`, `0.\overline{3}`, `0.333…`). Nothing else is dropped: an unknown command or character stays in the list,
+and no later step skips it. So hidden text (`\phantom{6}`), look-alike letters and digits of other scripts make an
+answer unreadable and not correct.
 """
 
 import re
@@ -90,10 +90,15 @@ _SPELLINGS: list[tuple[str, str | Callable[[re.Match[str]], str]]] = [
     ),
     (
         r"(?P<row>\\\\)|\\(?:left|right|(?:[Bb]igg?)[lrm]?|displaystyle|textstyle|limits|nolimits|mathstrut|quad|qquad"
-        r"|space|mathbf|mathit|mathsf|boldsymbol|bm|rm|bf|it)(?![A-Za-z])|\\[,;:> \n\t]|~|\\[()\[\]]|\\!",
+        r"|space|mathbf|mathit|mathsf|boldsymbol|bm|rm|bf|it)(?![A-Za-z])|\\(?:text)?color\s*\{[A-Za-z]{1,20}\}"
+        r"|\\[,;:> \n\t]|~|\\[()\[\]]|\\!",
         lambda match: match["row"] or " ",
     ),
-    (r"(?<![\d.])(\d{0,99}\.\d{0,99})\\overline\s*\{(\d{1,99})\}", lambda match: _repeating(*match.groups())),
+    (
+        r"(?<![\d.])(\d{0,99}\.\d{0,99})(?:\\(?:overline|bar|dot)\s*(?:\{(\d{1,99})\}|(\d))"
+        r"|\s*(?:\\[lc]?dots(?![A-Za-z])|\.{3,4})(?!\s*\d))",
+        lambda match: _repeating(match[1], match[2] or match[3]) if match[2] or match[3] else _continued(match),
+    ),
     (rf"(?<![\d.^_])(\d{{1,9}})\s*\\frac{_DIGITS}{_DIGITS}(?!\d)", lambda match: _mixed(*match.groups())),
     (r"(?<![\d.^_,/])(\d{1,9})\s+(\d{1,9})/(\d{1,9})(?![\d.])", lambda match: _mixed(*match.groups())),
 ]
@@ -101,7 +106,9 @@ _REWRITES = [(re.compile(pattern, re.ASCII | re.DOTALL), replacement) for patter
 _THOUSANDS = re.compile(r"(?<![\d.,])[1-9]\d{0,2}(?:,\d{3})+(?!\d|,\S)", re.ASCII)
 _SINGLE = re.compile(r"(?<!\d)\{(\w|\\[A-Za-z]+)\}", re.ASCII)  # \sqrt{2}, {x}
 _SPACE = re.compile(r" (?![A-Za-z0-9.])|(?<![A-Za-z0-9.\\]) ")
-_ENDS = "$.,;: \t\r\n*`"
+_PERIOD = re.compile(r"(\d)\1\1+$|(\d{2,}?)\2+$", re.ASCII)
+_ENDS = "$.,;: \t\r\n*`\\"
+_STARTS = "$,;: \t\r\n*`+"
 
 
 def tokenize(text: str) -> Tokens:
@@ -109,7 +116,7 @@ def tokenize(text: str) -> Tokens:
     for pattern, replacement in _REWRITES:
         text = pattern.sub(replacement, text)
     text = text.replace(r"\$", "\1").replace("$", " ")
-    text = text.lstrip(_ENDS.replace(".", "") + "+").rstrip(_ENDS).replace("\1", r"\$")
+    text = text.lstrip(_STARTS).rstrip(_ENDS).replace("\1", r"\$")
     text = _THOUSANDS.sub(
         lambda match: match[0] if _bracketed(text[: match.start()]) else match[0].replace(",", ""), text
     )
@@ -124,7 +131,14 @@ def _repeating(digits: str, period: str) -> str:
     r"""0.1\overline{6} is 1/6."""
     shift = 10 ** len(digits.partition(".")[2])
     value = Fraction(f"0{digits}0") + Fraction(int(period), shift * (10 ** len(period) - 1))
-    return _braced("frac", str(value.numerator), str(value.denominator))
+    return str(value) if value.denominator == 1 else _braced("frac", str(value.numerator), str(value.denominator))
+
+
+def _continued(match: re.Match[str]) -> str:
+    """0.1666… is 1/6 if the digits show the period: one digit three times, several digits twice."""
+    integer, _, places = match[1].partition(".")
+    period = _PERIOD.search(places)
+    return _repeating(f"{integer}.{places[: period.start()]}", period[1] or period[2]) if period else match[0]
 
 
 def _mixed(integer: str, top: str, below: str) -> str:

@@ -14,15 +14,16 @@ _MOST_WORDS = 4
 
 # Words that make the number before them another number, or one of several. The list need not be complete: the number
 # before the words is the only one in the answer, and has to be correct.
-_NOT_UNITS = set(
+NOT_UNITS = frozenset(
     """zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen seventeen
     eighteen nineteen twenty thirty forty fifty sixty seventy eighty ninety hundred thousand million billion trillion
     dozen score half halves third thirds fourth fourths quarter quarters fifth fifths sixth sixths tenth tenths
     hundredth hundredths thousandth thousandths squared cubed factorial root power mod modulo base plus minus times
     divided over not nor neither but except or and if when unless either maybe perhaps versus vs than less more fewer
     least most between through up until about approximately around almost nearly roughly wrong incorrect false true yes
-    no choose pi thereof remainder""".split()
+    no choose pi thereof remainder twice thrice double triple""".split()
 )
+_COMPARED = ("more", "fewer", "less")
 _ALIASES = {
     "centimeter": "cm", "centimetre": "cm", "millimeter": "mm", "millimetre": "mm", "kilometer": "km",
     "kilometre": "km", "meter": "m", "metre": "m", "inch": "in", "foot": "ft", "feet": "ft", "yard": "yd",
@@ -65,8 +66,10 @@ def _suffix(tokens: Tokens) -> tuple[Tokens, str]:
     body, tail = tokens[: match.start()], tokens[match.start() + 2 * bool(match[1]) :]
     if tail and len(body) == 1 and (power := _POWERS.get(tail[0].text.lower())):  # 1.5 million
         body, tail = (*body, Token(MARK, "*"), Token(NUMBER, "10"), Token(MARK, "^"), Token(NUMBER, power)), tail[1:]
+    if len(tail) > 1 and tail[0].text.lower() in _COMPARED:  # 5 more apples
+        tail = tail[1:]
     words = [token.text.lower() for token in tail if token.kind in (WORD, RUN)]
-    if len(words) > _MOST_WORDS or any(word in _NOT_UNITS for word in words):
+    if len(words) > _MOST_WORDS or any(word in NOT_UNITS for word in words):
         return tokens, ""
     if tail and not any(token.kind == NUMBER for token in body) or body[-1].text in "=+-*/^_<>(,":
         return tokens, ""

@@ -77,6 +77,20 @@ def _apply(kind: str, *values: Any) -> Any:
     return _INEXACT[kind](*inexact)
 
 
+def real_number(node: Node) -> Any:
+    """The value of a formula without variables, for sorting; `Unsure` if it is not a finite real number."""
+    if varies(node):
+        raise Unsure
+    value = _inexact(evaluate(node))
+    if isinstance(value, _mp.mpc) or _mp.isinf(value):
+        raise Unsure
+    return value
+
+
+def varies(node: Node) -> bool:
+    return node.kind == "variable" or any(map(varies, node.children))
+
+
 def variable(name: str, point: int) -> Fraction:
     """The value of a variable: between 1/2 and 3/2, negative at odd points."""
     seed = zlib.crc32(f"{name}/{point}".encode()) % 1_000_003

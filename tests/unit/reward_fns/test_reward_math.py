@@ -193,3 +193,10 @@ def test_the_rollout_reports_that_the_template_opened_the_reasoning() -> None:
     assert graded["verdict"] == "correct"  # without that information, the completion has no reasoning
     graded = asyncio.run(compute_score("toy", cut_off, "4", extra_info={"reasoning_opened": True}))
     assert graded["verdict"] == "no_answer"
+
+
+def test_a_sentence_around_one_value() -> None:
+    assert score("<think>r</think><answer>Anna has 40 apples.</answer>", "40")["acc"] == 1.0
+    assert score(r"<answer>The diameter of \(ABC\) is \( \sqrt{10} \).</answer>", r"\sqrt{10}")["acc"] == 1.0
+    assert score("<answer>Anna has 40 apples or 41.</answer>", "40")["acc"] == 0.0
+    assert score(r"<answer>\[ f(\sqrt{29}) = 5 + 5 = 10 \]</answer>", "10")["acc"] == 1.0
