@@ -3,6 +3,7 @@
 import asyncio
 import json
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from agon_verl.evaluate import compare, problems
-from agon_verl.evaluate.__main__ import main, parse
+from agon_verl.evaluate.__main__ import main, parse, settings_of
 from agon_verl.evaluate.judge import Judge
 from agon_verl.evaluate.markdown import report
 from agon_verl.evaluate.play import answers, missing, modes_of, plan, seed_of
@@ -378,3 +379,15 @@ def test_the_command_line(capsys: pytest.CaptureFixture[str], tmp_path: Path) ->
     capsys.readouterr()
     assert main([str(tmp_path / "nowhere"), "--data", "x", "--out", str(tmp_path / "out")]) == 1
     assert capsys.readouterr().err.startswith(f"agon-verl: {tmp_path / 'nowhere'} is not a folder")
+
+
+def test_the_withholding_determines_the_generations_and_older_folders_continue(tmp_path: Path) -> None:
+    """A folder made before the setting existed has no entry, which stands for announced."""
+    players = Players("base", "base")
+    judge = Judge(players)
+    announced = settings_of(players, judge, seed=0)
+    value = settings_of(replace(players, withhold="value"), judge, seed=0)
+    assert "withhold" not in announced and value == {**announced, "withhold": "value"}
+    Store(tmp_path, announced).close()
+    with pytest.raises(InferenceError, match="withhold was None, now 'value'"):
+        Store(tmp_path, value)
