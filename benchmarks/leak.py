@@ -49,7 +49,8 @@ def records(paths: Iterable[Path]) -> Iterator[dict[str, Any]]:
 def read(record: dict[str, Any]) -> Draft | None:
     opening, closing = record.get("reasoning_tags") or REASONING_TAGS
     opened = record["problem"].rstrip().endswith(opening)
-    draft = transcript.read(record["draft"], opened=opened, tags=(opening, closing))
+    ended = record["pair"].get("ended")
+    draft = transcript.read(record["draft"], opened=opened, ended=ended, tags=(opening, closing))
     if draft.summary is None or draft.answer is None:
         return None
     shown = {
