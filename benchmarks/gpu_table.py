@@ -16,12 +16,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from transformers import Qwen3Config
-
+from agon_verl.trainer.memory import GIB, DecoderShape
 from benchmarks.random_model import COMMON
 from benchmarks.random_model import SHAPES as QWEN3
-from examples.gpu_settings import GIB, GpuSettings, ModelShape, TooSmall, Work, fit, prompt_length
-from examples.one_gpu import shape_of
+from examples.gpu_settings import GpuSettings, TooSmall, Work, cached_token, fit, prompt_length
 
 
 @dataclass(frozen=True)
@@ -39,7 +37,7 @@ CARDS = (  # by the makers' data sheets
     Card("141 GB (H200)", 141, 989e12, 4.8e12),
 )
 MEASURED = CARDS[-1]
-SHAPES = {name: shape_of(Qwen3Config(**COMMON, **numbers)) for name, numbers in QWEN3.items()}
+SHAPES = {name: DecoderShape.of({**COMMON, **numbers}) for name, numbers in QWEN3.items()}
 CAPS = (1024, 4096, 15_360)
 PROBLEMS, N, PROBLEM = 16, 8, 100
 EFFICIENCY = 0.12  # of the arithmetic of the card, where no update was measured; Qwen2.5-Coder-1.5B reached 0.10 padded
@@ -55,18 +53,18 @@ def update_tokens(cap: int) -> float:
     return PROBLEMS * N * (2 * (PROBLEM + mean_length(cap)) + 0.1 * mean_length(cap))
 
 
-def update_flops(shape: ModelShape, cap: int) -> float:
+def update_flops(shape: DecoderShape, cap: int) -> float:
     """Per token: forward, forward again for the gradient, and backward to the activations alone, the base is frozen."""
     attention = 4 * shape.layers * shape.hidden * (PROBLEM + mean_length(cap)) / 2
     return 3 * (2 * shape.parameters + attention)
 
 
-def generation(shape: ModelShape, card: Card, cap: int, settings: GpuSettings) -> float:
+def generation(shape: DecoderShape, card: Card, cap: int, settings: GpuSettings) -> float:
     """A draft and then a challenge of the longest kind, of which one is shorter: 1.5 caps of decoding one by one.
 
     Each token reads the weights and the cache; where the cache cannot hold all pairs, they take turns.
     """
-    cached = PROBLEMS * N * (PROBLEM + mean_length(cap) / 2) * shape.cached_token
+    cached = PROBLEMS * N * (PROBLEM + mean_length(cap) / 2) * cached_token(shape)
     capacity = settings.share * card.gib * GIB - 2 * shape.parameters
     turns = max(1.0, cached / capacity)
     return 1.5 * cap * turns * (DECODE + (2 * shape.parameters + cached / turns) / card.bandwidth)

@@ -33,14 +33,14 @@ from agon_verl.actor.engine import MultiAdapterEngine, micro_batches
 from agon_verl.actor.minibatches import padded_parts
 from agon_verl.actor.on_policy import ONLY_UPDATE
 from agon_verl.cpu.platform import cpu_only
+from benchmarks.random_model import COMMON
+from benchmarks.random_model import SHAPES as QWEN3
 from tests.packed_against_padded import make_engine, make_rows, one_rank
 from tests.tiny import make_model
 
 SHAPES = {
     "tiny": dict(hidden_size=64, num_hidden_layers=2, num_attention_heads=8, intermediate_size=128, vocab_size=512),
-    "0.6b": dict(hidden_size=1024, num_hidden_layers=28, num_attention_heads=16, intermediate_size=3072),
-    "1.7b": dict(hidden_size=2048, num_hidden_layers=28, num_attention_heads=16, intermediate_size=6144),
-    "4b": dict(hidden_size=2560, num_hidden_layers=36, num_attention_heads=32, intermediate_size=9728),
+    **{name.removeprefix("qwen3-"): shape for name, shape in QWEN3.items()},
 }
 LAYOUTS = ("packed", "rows", "padded", "verl")
 FUSED = packed_attention.fused
@@ -72,8 +72,7 @@ def lengths_of(rows: int, cap: int, prompt: int) -> list[int]:
 
 def save_shape(name: str, folder: Path) -> Path:
     make_model(folder)  # for its tokenizer
-    common = {"num_key_value_heads": 8, "head_dim": 128, "vocab_size": 151936, "max_position_embeddings": 40960}
-    config = Qwen3Config(**{**common, **SHAPES[name]}, tie_word_embeddings=True, eos_token_id=1, pad_token_id=0)
+    config = Qwen3Config(**{**COMMON, **SHAPES[name]}, eos_token_id=1, pad_token_id=0)
     with torch.device("cpu" if cpu_only() else "cuda"):
         model = AutoModelForCausalLM.from_config(config, dtype=torch.bfloat16)
     model.save_pretrained(folder)

@@ -13,19 +13,14 @@ import shlex
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from agon_verl.data.__main__ import main as data_command
-from examples.gpu_settings import GIB, GpuSettings, ModelShape, TooSmall, Work, fit, prompt_length
+from agon_verl.trainer.memory import GIB, DecoderShape
+from examples.gpu_settings import GpuSettings, TooSmall, Work, fit, prompt_length
 from examples.runner import ROOT, Example, main
 
 MATH = "nlile/hendrycks-MATH-benchmark"
 REASONING = "<think>"  # in the chat template of a model that reasons by itself
-TAGGED = """\
-{problem}
-
-Reason step by step between <think> and </think>. Then summarise your solution in a few sentences, and end with the \
-final answer alone, between <answer> and </answer>."""
 
 
 def arguments(line: Sequence[str] | None = None) -> argparse.Namespace:
@@ -62,32 +57,13 @@ def data_arguments(options: argparse.Namespace, asks_for_tags: bool) -> list[str
         chosen = ["custom", "--from", options.data, "--problem", options.problem, "--answer", options.answer]
     if options.heldout_from:
         chosen += ["--heldout-from", options.heldout_from]
-    prompt = ["--prompt", TAGGED] if asks_for_tags else []
-    return [*chosen, "--heldout", str(options.heldout), "--against", "none", *prompt]
+    tags = ["--reasoning-tags"] if asks_for_tags else []
+    return [*chosen, "--heldout", str(options.heldout), "--against", "none", *tags]
 
 
 def write_data(chosen: Sequence[str], folder: Path) -> None:
     if status := data_command([*chosen, "--out", str(folder)]):
         sys.exit(status)
-
-
-def shape_of(config: Any) -> ModelShape:
-    """From a model's config, with the parameters counted without making them."""
-    import torch
-    from transformers import AutoModelForCausalLM
-
-    with torch.device("meta"):
-        model = AutoModelForCausalLM.from_config(config)
-    text = config.get_text_config()
-    head = getattr(text, "head_dim", None) or text.hidden_size // text.num_attention_heads
-    return ModelShape(
-        parameters=sum(parameter.numel() for parameter in model.parameters()),
-        layers=text.num_hidden_layers,
-        hidden=text.hidden_size,
-        intermediate=text.intermediate_size,
-        key_values=head * text.num_key_value_heads,
-        vocabulary=text.vocab_size,
-    )
 
 
 def memory_of_gpu() -> float:
@@ -126,7 +102,7 @@ def example(options: argparse.Namespace, settings: GpuSettings, work: Work, asks
     )
 
 
-def summary(options: argparse.Namespace, shape: ModelShape, settings: GpuSettings, asks_for_tags: bool) -> str:
+def summary(options: argparse.Namespace, shape: DecoderShape, settings: GpuSettings, asks_for_tags: bool) -> str:
     vllm = "gives its memory back during updates" if settings.frees_cache else "keeps its memory"
     tags = "the prompt asks for <think> tags" if asks_for_tags else "the chat template has <think> tags of its own"
     return (
@@ -142,7 +118,11 @@ def run(options: argparse.Namespace) -> None:
     memory = options.memory * GIB if options.memory else memory_of_gpu()
     if (folder := Path(options.model).expanduser()).is_dir():
         options.model = str(folder.resolve())
-    shape = shape_of(AutoConfig.from_pretrained(options.model))
+    shape = DecoderShape.of(AutoConfig.from_pretrained(options.model).to_dict())
+    if shape is None:
+        sys.exit(
+            f"{options.model}: the memory of its architecture is not known here; use verl's command (docs/training.md)"
+        )
     asks_for_tags = REASONING not in str(AutoTokenizer.from_pretrained(options.model).chat_template)
     work = Work(options.problems, options.n, prompt_length(options.response), options.response)
     try:

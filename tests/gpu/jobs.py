@@ -175,13 +175,13 @@ def on_gpu() -> list[str]:
     ]
 
 
-def attention(setting: Setting, packed: bool) -> list[str]:
-    """Where FlashAttention is not installed: Agon packs rows without it, stock verl pads them."""
+def padded(setting: Setting) -> list[str]:
+    """What stock verl needs where FlashAttention is not installed; Agon chooses its attention itself."""
     if setting.on_cpu or importlib.util.find_spec("flash_attn"):
         return []
     return [
-        f"actor_rollout_ref.model.use_remove_padding={str(packed).lower()}",
-        f"+actor_rollout_ref.model.override_config.attn_implementation={'packed_sdpa' if packed else 'sdpa'}",
+        "actor_rollout_ref.model.use_remove_padding=false",
+        "+actor_rollout_ref.model.override_config.attn_implementation=sdpa",
     ]
 
 
@@ -190,7 +190,6 @@ def agon(setting: Setting) -> list[str]:
     return [
         "+recipe=agon",
         *shared(setting),
-        *attention(setting, packed=True),
         f"actor_rollout_ref.rollout.n={N}",
         f"reward.custom_reward_function.path={ROOT / 'benchmarks' / 'coin_reward.py'}",
         "+reward.custom_reward_function.reward_kwargs.ties=false",
@@ -237,7 +236,7 @@ def stock(setting: Setting) -> Run:
     folder = setting.folder / "stock"
     overrides = [
         *shared(setting),
-        *attention(setting, packed=False),
+        *padded(setting),
         "algorithm.adv_estimator=grpo",
         "data.filter_overlong_prompts=true",
         "actor_rollout_ref.model.lora_rank=16",

@@ -6,12 +6,12 @@ from pathlib import Path
 import pandas as pd
 import pytest
 from omegaconf import OmegaConf
-from transformers import Qwen3Config
 
+from agon_verl.trainer.memory import GIB, DecoderShape
 from agon_verl.trainer.preflight import check_settings
 from benchmarks.random_model import COMMON, SHAPES
 from examples import one_gpu
-from examples.gpu_settings import GIB, Work, fit, prompt_length
+from examples.gpu_settings import Work, fit, prompt_length
 from tests.recipes import composed
 from tests.tiny import make_model
 
@@ -30,16 +30,10 @@ def table(tmp_path: Path) -> Path:
     return path
 
 
-def test_the_shape_of_a_model_is_read_from_its_config() -> None:
-    shape = one_gpu.shape_of(Qwen3Config(**COMMON, **SHAPES["qwen3-0.6b"]))
-    assert (shape.parameters, shape.layers, shape.key_values) == (596_049_920, 28, 1024)
-    assert shape.cached_token == 114_688
-
-
 @pytest.mark.parametrize(("shape", "memory", "response"), [("qwen3-0.6b", 141, 15_360), ("qwen3-4b", 48, 1024)])
 def test_the_settings_compose_and_pass_the_checks(shape: str, memory: int, response: int) -> None:
     work = Work(16, 8, prompt_length(response), response)
-    settings = fit(one_gpu.shape_of(Qwen3Config(**COMMON, **SHAPES[shape])), memory * GIB, work)
+    settings = fit(DecoderShape.of({**COMMON, **SHAPES[shape]}), memory * GIB, work)
     options = one_gpu.arguments(["--model", "some/model", "--steps", "30", "agon.reward=coop"])
     overrides = one_gpu.example(options, settings, work, asks_for_tags=True).command(Path("/somewhere"))[3:]
     config = composed(*(o for o in overrides if not o.startswith("hydra.")))
