@@ -91,7 +91,7 @@ def update(engine: MultiAdapterEngine, loss: Any, lengths: list[int], layout: st
     use_layout(engine, layout)
     packed, vocabulary = layout in ("packed", "rows"), engine.model_config.hf_config.vocab_size
     data = make_rows(lengths, vocabulary, packed=packed, cap=cap, prompt=prompt)
-    tu.assign_non_tensor(data, **{ONLY_UPDATE: True})
+    tu.assign_non_tensor(data, **{ONLY_UPDATE: True}, use_fused_kernels=engine.model_config.use_fused_kernels)
     with engine.train_mode():
         engine.train_batch(data, loss_function=loss)
 

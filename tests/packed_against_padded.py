@@ -104,6 +104,7 @@ class Pass:
 
 def one_pass(engine: MultiAdapterEngine, loss: Any, data: TensorDict) -> Pass:
     """Log-probs and entropies by row, and the gradients of adapter B."""
+    tu.assign_non_tensor(data, use_fused_kernels=engine.model_config.use_fused_kernels)
     with engine.train_mode():
         engine.activate("B")
         engine.optimizer_zero_grad()

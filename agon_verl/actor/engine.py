@@ -46,6 +46,7 @@ from verl.workers.engine.fsdp import transformer_impl
 from verl.workers.engine.fsdp.transformer_impl import FSDPEngineWithLMHead
 from verl.workers.engine.utils import prepare_micro_batches
 
+from agon_verl.actor import packed_attention
 from agon_verl.actor.log_probs import token_entropy, token_log_probs
 from agon_verl.actor.minibatches import cut_into, even_parts, padded_parts
 from agon_verl.actor.on_policy import ONLY_UPDATE, on_policy
@@ -129,10 +130,11 @@ class MultiAdapterEngine(FSDPEngineWithLMHead):
 
     def prepare_model_inputs(self, micro_batch: TensorDict) -> tuple[dict[str, Any], dict[str, Any]]:
         inputs, output_args = super().prepare_model_inputs(micro_batch)
+        packed_attention.rows_in_use = None
         if self._packs and "pad_size" in output_args:
             lengths = micro_batch["input_ids"].offsets().diff().tolist()
             padding = [output_args["pad_size"]] if output_args["pad_size"] else []
-            inputs["packed_rows"] = PackedRows.of([*lengths, *padding], inputs["input_ids"].device)
+            packed_attention.rows_in_use = PackedRows.of([*lengths, *padding], inputs["input_ids"].device)
         return inputs, output_args
 
     def _build_lora_module(self, module: Any) -> Any:

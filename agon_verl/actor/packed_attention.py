@@ -7,7 +7,8 @@ tokens × tokens, 1 GiB for a micro-batch of 32,768. `packed_sdpa` needs no mask
 - on CUDA in half precision one fused kernel for all rows, `torch.nn.attention.varlen`;
 - elsewhere (a CPU, float32, heads of more than 256) SDPA for each row, whose memory grows with the longest row alone.
 
-Both are exact: no token sees another row. The engine passes the lengths of the rows with every forward pass.
+Both are exact: no token sees another row. The engine sets the lengths of the rows before every forward pass, in
+`rows_in_use`: verl's own forward functions (fused kernels, some vision models) would drop an argument for them.
 """
 
 import importlib.util
@@ -41,6 +42,9 @@ class PackedRows:
         return cls(tuple(lengths), pad(ends, (1, 0)).to(device))
 
 
+rows_in_use: PackedRows | None = None  # of the micro-batch whose forward or backward pass is running
+
+
 def attention_for(override: Mapping[str, Any], packed: bool) -> str:
     """What `model.override_config` says; if nothing, FlashAttention where it is installed, else PyTorch's own."""
     if "attn_implementation" in override:
@@ -69,7 +73,6 @@ def packed_attention(
     key: torch.Tensor,
     value: torch.Tensor,
     attention_mask: torch.Tensor | None,
-    packed_rows: PackedRows | None = None,
     scaling: float | None = None,
     dropout: float = 0.0,
     sliding_window: int | None = None,
@@ -78,7 +81,8 @@ def packed_attention(
     **_: Any,
 ) -> tuple[torch.Tensor, None]:
     """The signature is that of transformers' attention functions; tensors are 1 × heads × tokens × size of a head."""
-    if packed_rows is None or attention_mask is not None or query.shape[0] != 1:
+    rows = rows_in_use
+    if rows is None or query.shape[0] != 1 or query.shape[2] != sum(rows.lengths):
         raise ConfigError(
             f"attn_implementation={PACKED_SDPA} is for packed rows only: use it with "
             "actor_rollout_ref.model.use_remove_padding=true, or use sdpa"
@@ -92,9 +96,9 @@ def packed_attention(
     if torch.is_autocast_enabled(query.device.type):
         dtype = torch.get_autocast_dtype(query.device.type)
         query, key, value = query.to(dtype), key.to(dtype), value.to(dtype)
-    window = sliding_window if sliding_window is not None and sliding_window < max(packed_rows.lengths) else None
+    window = sliding_window if sliding_window is not None and sliding_window < max(rows.lengths) else None
     attend = all_rows if fused is not None and _fuses(query, value) else row_by_row
-    return attend(query, key, value, packed_rows, scaling, window), None
+    return attend(query, key, value, rows, scaling, window), None
 
 
 def all_rows(

@@ -7,7 +7,8 @@ Per GPU, in bytes, with P parameters in the base, T tokens in a micro-batch, V e
     adapters    weights, moments and the active one's gradients in float32, over G
     activations with gradient checkpointing each layer's input, and all that one layer keeps for its backward pass;
                 without, all that every layer keeps
-    logits      T V and as much gradient; padded rows are copied once more, because verl cuts the padding off
+    logits      T V and as much gradient; padded rows are copied once more, because verl cuts the padding off; none
+                with verl's fused kernels
     vLLM        its share of the GPU
 
 An update needs all but vLLM's share, and that too if vLLM keeps it (`rollout.free_cache_engine=false`). Sampling needs
@@ -94,6 +95,7 @@ class MemorySettings:
     compute_bytes: int = 2  # actor.fsdp_config.mixed_precision.param_dtype
     checkpointing: bool = True  # model.enable_gradient_checkpointing
     packed: bool = True  # model.use_remove_padding
+    fused: bool = False  # model.use_fused_kernels: logits of a few hundred tokens at a time
     vllm: int = 0  # bytes: rollout.gpu_memory_utilization times the GPU's memory
     vllm_sleeps: bool = True  # during an update: rollout.free_cache_engine
 
@@ -135,7 +137,7 @@ def estimate(shape: DecoderShape, settings: MemorySettings) -> MemoryEstimate:
     adapter, moments = shape.adapter(settings.rank), 2
     per_token = activation_bytes(shape, settings)
     gathered = shape.embeddings + 2 * shape.block
-    copies = 2 if settings.packed else 4
+    copies = 0 if settings.fused else 2 if settings.packed else 4
     return MemoryEstimate(
         base=settings.weight_bytes * shape.parameters // settings.gpus + settings.compute_bytes * gathered,
         adapters=FLOAT32 * adapter * ((1 + moments) * settings.adapters + 1) // settings.gpus,

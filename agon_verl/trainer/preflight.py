@@ -210,6 +210,7 @@ def memory_settings(config: DictConfig, gpu: int) -> MemorySettings:
         compute_bytes=_bytes(precision),
         checkpointing=model.enable_gradient_checkpointing,
         packed=model.use_remove_padding,
+        fused=model.use_fused_kernels,
         vllm=int(rollout.gpu_memory_utilization * gpu),
         vllm_sleeps=rollout.free_cache_engine,
     )

@@ -14,6 +14,8 @@ from transformers import (
     Gemma3TextConfig,
     Gemma4ForCausalLM,
     Gemma4TextConfig,
+    MistralConfig,
+    MistralForCausalLM,
     PreTrainedModel,
     Qwen2Config,
     Qwen2ForCausalLM,
@@ -24,6 +26,7 @@ from transformers import (
 )
 from verl.utils import tensordict_utils as tu
 
+from agon_verl.actor import packed_attention
 from agon_verl.actor.engine import micro_batches
 from agon_verl.actor.packed_attention import PACKED_SDPA, PackedRows, attention_for, require_packable
 from agon_verl.errors import ConfigError
@@ -95,6 +98,21 @@ def test_packed_rows_teach_the_same_in_half_precision(qwen3: Path) -> None:
     assert difference.log_probs < 0.01
     assert difference.entropy < 0.01
     assert difference.gradients < 0.02
+
+
+def test_verls_fused_kernels_work_on_packed_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """They never hold the logits of a micro-batch; verl changes the model's class for them."""
+    torch.manual_seed(1)
+    sizes = {**SIZES, "sliding_window": 8}
+    folder = saved(MistralForCausalLM(MistralConfig(**sizes)), tmp_path / "mistral")
+    monkeypatch.setattr(MistralForCausalLM, "forward", MistralForCausalLM.forward)  # put back afterwards
+    passes = []
+    for fused in (False, True):
+        overrides = ["agon.init_noise=0.05", f"actor_rollout_ref.model.use_fused_kernels={fused}"]
+        engine, loss = make_engine(folder, "agon_cpu", *overrides, packed=True)
+        passes.append(one_pass(engine, loss, make_rows(LENGTHS, 300, packed=True, cap=100)))
+    difference = Difference.between(*passes)
+    assert max(difference.log_probs, difference.entropy, difference.gradients) < 1e-5
 
 
 def test_no_token_sees_another_row(qwen3: Path) -> None:
@@ -193,8 +211,9 @@ def test_the_attention_is_chosen_where_the_config_leaves_it_open(qwen3: Path, mo
     assert attention_for({}, packed=True) == attention_for({}, packed=False) == "flash_attention_2"
 
 
-def test_a_model_with_a_soft_cap_is_refused() -> None:
+def test_a_model_with_a_soft_cap_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     """transformers' own SDPA would leave the cap out without a word."""
     model = Gemma2ForCausalLM(Gemma2Config(**SIZES, attn_logit_softcapping=50.0, attn_implementation=PACKED_SDPA))
+    monkeypatch.setattr(packed_attention, "rows_in_use", PackedRows.of([2, 2], "cpu"))
     with pytest.raises(ConfigError, match="soft cap"):
-        model(input_ids=torch.ones(1, 4, dtype=torch.int64), packed_rows=PackedRows.of([2, 2], "cpu"))
+        model(input_ids=torch.ones(1, 4, dtype=torch.int64))

@@ -40,6 +40,7 @@ def test_the_logits_of_a_micro_batch_by_hand() -> None:
     chunks = estimate(shape(), replace(PAPER, tokens=0)).logits
     assert estimate(shape(), PAPER).logits == 2 * one + chunks
     assert estimate(shape(), replace(PAPER, packed=False)).logits == 4 * one + chunks
+    assert estimate(shape(), replace(PAPER, fused=True)).logits == chunks
     assert one / GIB == pytest.approx(9.27, abs=0.01)
 
 
