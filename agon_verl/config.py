@@ -19,6 +19,8 @@ from agon_verl.game.withhold import Withhold
 from agon_verl.health.alarms import STRICT, AlarmConfig
 
 METHOD = ("rotation", "players", "reads", "rival", "reward", "tiebreak_weight")  # what a method of the paper sets
+# What a run goes on with after a resume; the other settings may change on the way.
+GAME = (*METHOD, "format_weight", "domain", "withhold", "reasoning_tags", "seed", "init_noise", "init")
 
 Tag = Annotated[str, Field(min_length=1)]
 Weight = Annotated[float, Field(ge=0)]

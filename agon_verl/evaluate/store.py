@@ -8,7 +8,6 @@
 A line is written in one call and ends with a line break, so after a kill only the last line can be torn. It is dropped.
 """
 
-import fcntl
 import json
 import os
 from collections.abc import Mapping
@@ -17,7 +16,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from agon_verl.files import write_atomically
+from agon_verl.files import lock, write_atomically
 from agon_verl.inference.players import InferenceError
 
 Key = tuple[str, str, int]
@@ -65,7 +64,7 @@ class Store(AbstractContextManager["Store"]):
         self.folder, self._path = folder, folder / "generations.jsonl"
         self._file = self._path.open("ab")
         try:
-            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            lock(self._file)
         except BlockingIOError:
             raise InferenceError(f"{folder} is in use by another evaluation: wait, or use another --out") from None
         try:

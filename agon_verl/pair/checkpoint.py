@@ -23,6 +23,7 @@ has its path and a hash of its weights.
 import dataclasses
 import importlib.metadata
 import json
+import logging
 import re
 import shutil
 from collections.abc import Iterator, Mapping
@@ -33,11 +34,13 @@ from typing import Any
 
 from omegaconf import DictConfig, OmegaConf
 
+from agon_verl.config import GAME
 from agon_verl.errors import CheckpointError
 from agon_verl.files import sync, sync_folder, write_atomically
 from agon_verl.game.prompts import CHALLENGE, NO_SUMMARY
 from agon_verl.game.withhold import WITHHELD
 
+logger = logging.getLogger(__name__)
 POINTER = "latest_checkpointed_iteration.txt"
 MANIFEST = "pair.json"
 ADAPTER_FILE = "adapter_model.safetensors"
@@ -106,6 +109,31 @@ class Manifest:
                 differences.append(f"its {name} is {self.lora.get(name)}, the run's is {lora.get(name)}")
         return differences
 
+    def game_differences(self, game: Mapping[str, Any], verifier: Mapping[str, Any]) -> list[str]:
+        """Where this checkpoint was trained with another game. What an older version did not record is not compared."""
+        differences = [
+            f"its agon.{name} is {self.game[name]}, the run's is {game[name]}"
+            for name in GAME
+            if name in self.game and name in game and self.game[name] != game[name]
+        ]
+        if self.verifier and _function(self.verifier) != _function(verifier):
+            differences.append(f"its reward function is {_function(self.verifier)}, the run's is {_function(verifier)}")
+        return differences
+
+
+def _function(verifier: Mapping[str, Any]) -> str:
+    """The reward function without its folder, which differs between machines."""
+    return f"{verifier.get('name')} of {str(verifier.get('path')).rsplit('/', 1)[-1]}"
+
+
+def verifier_settings(config: DictConfig) -> dict[str, Any]:
+    return OmegaConf.to_container(config.reward.custom_reward_function, resolve=True)  # type: ignore[return-value]
+
+
+def game_settings(config: DictConfig) -> dict[str, Any]:
+    """The section `agon` of a run's config, in the types of a manifest."""
+    return json.loads(json.dumps(OmegaConf.to_container(config.agon, resolve=True), default=str))
+
 
 def lora_settings(config: DictConfig) -> dict[str, Any]:
     """The settings of a run's config that determine an adapter's shape."""
@@ -134,6 +162,23 @@ def check_fit(folder: Path, config: DictConfig, base_hash: str) -> None:
             f"{folder} belongs to another pair: {'; '.join(differences)}. Use its setting, another "
             "trainer.default_local_dir, or trainer.resume_mode=disable"
         )
+
+
+def check_game(folder: Path, config: DictConfig) -> None:
+    """Refuse a checkpoint of another game, unless the user has named it.
+
+    `trainer.resume_mode=auto` takes what lies in the output folder: a command with another method or seed would go on
+    with the first one's pair. `resume_path` is a decision, so a game may be changed that way.
+    """
+    differences = "; ".join(Manifest.read(folder).game_differences(game_settings(config), verifier_settings(config)))
+    if differences and config.trainer.resume_mode == "auto":
+        raise CheckpointError(
+            f"{folder} was trained with another game: {differences}. For a run of its own use another "
+            "trainer.default_local_dir; to go on with the change, add "
+            f"trainer.resume_mode=resume_path trainer.resume_from_path={folder}"
+        )
+    if differences:
+        logger.warning("agon-verl: the run goes on from %s with another game: %s", folder, differences)
 
 
 @contextmanager

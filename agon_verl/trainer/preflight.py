@@ -4,7 +4,6 @@ The recipes register `Preflight` as a Hydra callback, so it runs in the command'
 settings again, for runs that are started in another way.
 """
 
-import fcntl
 import json
 import logging
 import operator
@@ -20,10 +19,11 @@ from omegaconf import DictConfig, ListConfig, OmegaConf
 
 from agon_verl.config import AgonConfig
 from agon_verl.errors import CheckpointError, ConfigError
+from agon_verl.files import lock
 from agon_verl.game.prompts import challenge_messages
 from agon_verl.game.roles import ADAPTERS
 from agon_verl.pair.base import hash_of_base
-from agon_verl.pair.checkpoint import ADAPTER_FILE, check_fit, foreign, to_resume
+from agon_verl.pair.checkpoint import ADAPTER_FILE, check_fit, check_game, foreign, to_resume
 from agon_verl.trainer.memory import GIB, DecoderShape, MemorySettings, estimate, tokens_that_fit
 
 MAX_LORA_RANK = 512  # vLLM's largest (vllm.config.lora.MaxLoRARanks); importing it here would cost ten seconds
@@ -259,6 +259,8 @@ def check_checkpoint(config: DictConfig) -> None:
             "checkpoint: move it away, or use another folder"
         )
     folder = to_resume(settings.resume_mode, settings.default_local_dir, settings.resume_from_path)
+    if folder is not None:
+        check_game(folder, config)
     path = os.path.expanduser(config.actor_rollout_ref.model.path)
     if folder is not None and os.path.isdir(path):
         check_fit(folder, config, hash_of_base(Path(path)))
@@ -363,14 +365,14 @@ def _by_length(prompts: Sequence[list[dict[str, Any]]]) -> list[list[dict[str, A
 
 
 def lock_output(folder: str) -> IO[str]:
-    """Lock the output folder until this process ends; the system releases the lock even after a kill."""
+    """Lock the output folder until this process ends."""
     path = Path(folder)
     path.mkdir(parents=True, exist_ok=True)
-    lock = (path / LOCK).open("w")
+    file = (path / LOCK).open("w")
     try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        lock(file)
     except BlockingIOError:
         raise ConfigError(
             f"trainer.default_local_dir={folder} is in use by another run: wait for it, or use another folder"
         ) from None
-    return lock
+    return file

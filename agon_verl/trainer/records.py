@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Sequence
+from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
 
@@ -48,6 +49,17 @@ def pair_records(batch: KVBatchMeta, reader: TagKeeper, game: AgonConfig, step: 
 def write_jsonl(path: Path, records: Sequence[dict[str, Any]]) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text("".join(json.dumps(record, ensure_ascii=False, default=str) + "\n" for record in records))
+
+
+def unfinished(writes: Sequence[Future]) -> list[Future]:
+    """Those that still run. The error of one that failed is raised now, as verl does, not at the end of the run."""
+    running = []
+    for write in writes:
+        if write.done():
+            write.result()
+        else:
+            running.append(write)
+    return running
 
 
 def overlap(extras: Sequence[dict[str, Any]]) -> float:

@@ -13,13 +13,20 @@ from typing import Any
 
 import ray
 import torch
-from omegaconf import OmegaConf
 from verl.utils.checkpoint.checkpoint_manager import BaseCheckpointManager
 
 from agon_verl.actor.tensors import save
 from agon_verl.errors import CheckpointError
 from agon_verl.pair import checkpoint
-from agon_verl.pair.checkpoint import Manifest, check_fit, generation_settings, lora_settings
+from agon_verl.pair.checkpoint import (
+    Manifest,
+    check_fit,
+    check_game,
+    game_settings,
+    generation_settings,
+    lora_settings,
+    verifier_settings,
+)
 from agon_verl.trainer.multi_adapter import MultiAdapterTrainer
 
 logger = logging.getLogger(__name__)
@@ -92,10 +99,11 @@ class ResumableTrainer(MultiAdapterTrainer):
         folder = checkpoint.to_resume(settings.resume_mode, settings.default_local_dir, settings.resume_from_path)
         self._base_hash = self.actor_rollout_wg.hash_of_base()[0]
         self.last_metrics = {}
-        settings.resume_mode = "disable" if folder is None else "resume_path"
-        settings.resume_from_path = None if folder is None else str(folder)
         if folder is not None:
             check_fit(folder, self.config, self._base_hash)
+            check_game(folder, self.config)
+        settings.resume_mode = "disable" if folder is None else "resume_path"
+        settings.resume_from_path = None if folder is None else str(folder)
         super()._load_checkpoint()
         if folder is not None:
             state = torch.load(folder / "trainer.pt", weights_only=False)
@@ -109,9 +117,9 @@ class ResumableTrainer(MultiAdapterTrainer):
             base=self.config.actor_rollout_ref.model.path,
             base_hash=self._base_hash,
             lora=lora_settings(self.config),
-            game=OmegaConf.to_container(self.config.agon, resolve=True),  # type: ignore[arg-type]
+            game=game_settings(self.config),
             versions=checkpoint.versions(),
             metrics=self.last_metrics,
             generation=generation_settings(self.config),
-            verifier=OmegaConf.to_container(self.config.reward.custom_reward_function, resolve=True),  # type: ignore[arg-type]
+            verifier=verifier_settings(self.config),
         )

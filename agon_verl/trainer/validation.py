@@ -10,7 +10,7 @@ from agon_verl.game.tags import TagKeeper
 from agon_verl.health.health import validation_health
 from agon_verl.trainer.guarded import GuardedTrainer
 from agon_verl.trainer.metrics import direction_name, validation_parts
-from agon_verl.trainer.records import pair_records, write_jsonl
+from agon_verl.trainer.records import pair_records, unfinished, write_jsonl
 
 
 class ValidatingTrainer(GuardedTrainer):
@@ -62,4 +62,5 @@ class ValidatingTrainer(GuardedTrainer):
         reader = TagKeeper(self.tokenizer, self.game.reasoning_tags)
         records = pair_records(batch, reader, self.game, self.global_steps)
         path = Path(rollout_data_dir) / f"{self.global_steps}.jsonl"
-        self._dump_futures.append(self._dump_executor.submit(write_jsonl, path, records))
+        written = self._dump_executor.submit(write_jsonl, path, records)
+        self._dump_futures = unfinished([*self._dump_futures, written])

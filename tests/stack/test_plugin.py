@@ -2,20 +2,15 @@
 
 import importlib.metadata
 import os
-import shutil
 import subprocess
 import sys
-import sysconfig
-import venv
 from pathlib import Path
 
 import pytest
 
 from agon_verl import plugin
+from tests.not_installed import PACKAGES, ROOT, copied, python_without_agon
 from tests.recipes import CONFIG
-
-ROOT = Path(__file__).resolve().parents[2]
-PACKAGES = ("agon_verl", "recipes", "reward_fns")
 
 
 def test_requirements_are_met_here() -> None:
@@ -73,22 +68,9 @@ def test_importing_verl_does_not_import_its_trainer_for_us() -> None:
     assert done.stdout.strip().splitlines()[-1] == "[]"
 
 
-def copied(folder: Path, *packages: str) -> Path:
-    for package in packages:
-        shutil.copytree(ROOT / package, folder / package, ignore=shutil.ignore_patterns("__pycache__"))
-    return folder
-
-
 @pytest.fixture(scope="module")
 def without_agon(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A Python that has what this one has, except that agon-verl is not installed."""
-    folder = tmp_path_factory.mktemp("without") / "venv"
-    venv.create(folder, symlinks=True)
-    (packages,) = folder.glob("lib/*/site-packages")
-    for entry in Path(sysconfig.get_path("purelib")).iterdir():
-        if "agon" not in entry.name:
-            (packages / entry.name).symlink_to(entry)
-    return folder / "bin" / "python"
+    return python_without_agon(tmp_path_factory.mktemp("without"))
 
 
 def run_python(

@@ -1,5 +1,7 @@
 """Errors stop a run before Ray starts, in one sentence with the field, the value and the fix."""
 
+import errno
+import fcntl
 import os
 import subprocess
 import sys
@@ -12,7 +14,7 @@ from transformers import AutoTokenizer, Qwen3NextConfig
 
 from agon_verl.errors import CheckpointError, ConfigError
 from agon_verl.pair.base import hash_of_base
-from agon_verl.pair.checkpoint import Manifest, committing, lora_settings
+from agon_verl.pair.checkpoint import Manifest, committing, game_settings, lora_settings, verifier_settings
 from agon_verl.trainer import preflight
 from agon_verl.trainer.memory import GIB
 from agon_verl.trainer.preflight import check_checkpoint, check_files, check_settings, lock_output
@@ -135,6 +137,23 @@ def test_a_checkpoint_of_another_rank_is_refused(good: list[str], tmp_path: Path
         check_checkpoint(config)
 
 
+@pytest.mark.parametrize("override", ["agon.seed=1", "agon.reward=coop", "+method=grpo", "agon.domain=code"])
+def test_automatic_resume_under_another_game_is_refused(good: list[str], tmp_path: Path, override: str) -> None:
+    place = f"trainer.default_local_dir={tmp_path}"
+    config = composed(*good, place)
+    base = config.actor_rollout_ref.model.path
+    with committing(tmp_path, 1) as folder:
+        game, lora = game_settings(config), lora_settings(config)
+        Manifest(1, base, hash_of_base(Path(base)), lora, game, {}, {}, verifier=verifier_settings(config)).write(
+            folder
+        )
+    check_checkpoint(config)
+    with pytest.raises(CheckpointError, match="was trained with another game: its agon"):
+        check_checkpoint(composed(*good, place, override))
+    path = (f"trainer.resume_from_path={tmp_path / 'global_step_1'}", "trainer.resume_mode=resume_path")
+    check_checkpoint(composed(*good, place, override, *path))
+
+
 def test_empty_data(good: list[str], tmp_path: Path) -> None:
     pd.read_parquet(good[2].split("=")[1])[:0].to_parquet(tmp_path / "empty.parquet")
     assert "has no rows" in error_of(*good, f"data.train_files={tmp_path / 'empty.parquet'}")
@@ -208,6 +227,17 @@ def test_two_runs_into_one_folder(tmp_path: Path) -> None:
         lock_output(str(tmp_path))
     lock.close()
     lock_output(str(tmp_path)).close()
+
+
+def test_storage_without_locks_is_used_with_a_warning(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def flock(*_: Any) -> None:
+        raise OSError(errno.ENOSYS, os.strerror(errno.ENOSYS))
+
+    monkeypatch.setattr(fcntl, "flock", flock)
+    lock_output(str(tmp_path)).close()
+    assert "this storage has no locks" in caplog.text
 
 
 def test_the_command_stops_with_one_sentence_before_ray(good: list[str], tmp_path: Path) -> None:

@@ -1,16 +1,20 @@
 """Checkpoints on disk: what a kill, a full disk or a wrong folder leaves behind."""
 
 import json
+import logging
 import os
 import random
+import re
 import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
-from omegaconf import OmegaConf
+from omegaconf import DictConfig, OmegaConf
 
 from agon_verl.errors import CheckpointError
 from agon_verl.pair import checkpoint
@@ -145,6 +149,59 @@ def test_a_checkpoint_of_another_rank_is_refused(tmp_path: Path) -> None:
     config.actor_rollout_ref.model.lora_rank = 8
     with pytest.raises(CheckpointError, match="its lora_rank is 16, the run's is 8"):
         checkpoint.check_fit(tmp_path / "global_step_1", config, "0123")
+
+
+GAME = {"reward": "adv", "format_weight": 0.5, "seed": 0, "reasoning_tags": ["<think>", "</think>"], "lr": {"A": None}}
+JUDGE = {"path": "pkg://reward_fns.math_answer", "name": "compute_score", "reward_kwargs": {"workers": 2}}
+
+
+def of_game(mode: str = "auto", judge: dict[str, Any] = JUDGE, **game: Any) -> DictConfig:
+    sections = {"agon": {**GAME, **game}, "reward": {"custom_reward_function": judge}}
+    return OmegaConf.create({**sections, "trainer": {"resume_mode": mode}})
+
+
+@pytest.fixture
+def played(tmp_path: Path) -> Path:
+    with committing(tmp_path, 1) as folder:
+        replace(manifest(1), game=GAME, verifier=JUDGE).write(folder)
+    return tmp_path / "global_step_1"
+
+
+@pytest.mark.parametrize(
+    ("config", "difference"),
+    [
+        (of_game(reward="margin"), "its agon.reward is adv, the run's is margin"),
+        (of_game(seed=1), "its agon.seed is 0, the run's is 1"),
+        (of_game(format_weight=0.1), "its agon.format_weight is 0.5, the run's is 0.1"),
+        (of_game(reasoning_tags=["<t>", "</t>"]), "its agon.reasoning_tags is ['<think>', '</think>'], the run's is"),
+        (
+            of_game(judge={**JUDGE, "path": "/a/b/mine.py"}),
+            "compute_score of reward_fns.math_answer, the run's is comp",
+        ),
+    ],
+)
+def test_automatic_resume_refuses_another_game(played: Path, config: DictConfig, difference: str) -> None:
+    with pytest.raises(CheckpointError, match=re.escape(difference)) as caught:
+        checkpoint.check_game(played, config)
+    assert f"trainer.resume_mode=resume_path trainer.resume_from_path={played}" in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_checkpoint_chosen_by_name_goes_on_with_another_game(played: Path, caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.WARNING):
+        checkpoint.check_game(played, of_game("resume_path", reward="coop"))
+    (record,) = caplog.records
+    assert "goes on from" in record.message and "its agon.reward is adv, the run's is coop" in record.message
+
+
+def test_automatic_resume_accepts_what_may_change_and_what_was_not_recorded(
+    played: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    moved = {**JUDGE, "reward_kwargs": {"workers": 8}}
+    checkpoint.check_game(played, of_game(judge=moved, lr={"A": 1e-5}, frozen=["B"], withhold="value"))
+    manifest(1).write(played)  # as the first checkpoints
+    checkpoint.check_game(played, of_game(judge={**JUDGE, "name": "other"}, seed=3))
+    assert caplog.records == []
 
 
 def test_a_manifest_of_another_format_is_refused(tmp_path: Path) -> None:
