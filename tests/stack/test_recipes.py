@@ -111,6 +111,18 @@ def test_the_papers_setting() -> None:
     assert actor.ppo_mini_batch_size == config.data.train_batch_size
 
 
+def test_what_the_paper_leaves_open_is_as_its_page_says() -> None:
+    """The last row of the first table in docs/paper.md."""
+    page = (FOLDER.parent / "docs" / "paper.md").read_text(encoding="utf-8")
+    (row,) = (line for line in page.splitlines() if "weight decay 0.01" in line)
+    settings = composed("+recipe=agon").actor_rollout_ref
+    actor = settings.actor
+    assert "mean over all tokens" in row and actor.loss_agg_mode == "token-mean"
+    assert f"weight decay {actor.optim.weight_decay}, clipping at norm {actor.grad_clip}" in row
+    assert f"temperature {settings.rollout.temperature}" in row
+    assert "adapters on all linear layers" in row and settings.model.target_modules == "all-linear"
+
+
 def test_any_verl_field_can_still_be_overridden() -> None:
     config = composed(
         "+recipe=agon_cpu", "actor_rollout_ref.rollout.n=4", "data.train_batch_size=2", "agon.reward=coop"
