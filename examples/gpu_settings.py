@@ -45,7 +45,7 @@ class GpuSettings:
     total: float  # GiB that are needed at a time, with a margin
 
     def overrides(self, work: Work) -> list[str]:
-        sequences = min(512, max(128, work.problems * work.n))
+        sequences = min(512, max(256, work.problems * work.n))  # a validation plays more than a step
         sizes = [size for size in GRAPH_SIZES if size <= sequences]
         return [
             f"data.train_batch_size={work.problems}",

@@ -68,6 +68,6 @@ def test_room_for_a_summary() -> None:
 def test_graph_sizes_stay_within_the_sequences() -> None:
     settings = GpuSettings(16_384, 0.2, True, "bf16", 30.0, 40.0)
     overrides = settings.overrides(Work(2, 4, 512, 256))
-    assert "actor_rollout_ref.rollout.cudagraph_capture_sizes=[1,2,4,8,16,32,64,128]" in overrides
+    assert "actor_rollout_ref.rollout.cudagraph_capture_sizes=[1,2,4,8,16,32,64,128,256]" in overrides
     assert "actor_rollout_ref.rollout.free_cache_engine=true" in overrides
     assert "actor_rollout_ref.rollout.max_model_len=768" in overrides
