@@ -25,7 +25,8 @@ def test_bytes_per_cached_token_by_hand() -> None:
         (QWEN3_06, 141, PAPER, (19_456, False, "fp32")),  # a micro-batch holds the longest row
         (QWEN3_4B, 80, SHORT, (16_384, False, "fp32")),
         (QWEN3_4B, 48, SHORT, (16_384, True, "fp32")),
-        (QWEN3_4B, 40, SHORT, (16_384, True, "bf16")),
+        (QWEN3_4B, 40, SHORT, (16_384, True, "fp32")),
+        (QWEN3_4B, 32, SHORT, (16_384, True, "bf16")),
     ],
 )
 def test_common_cards(shape: DecoderShape, memory: int, work: Work, expected: tuple) -> None:
