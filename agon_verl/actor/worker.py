@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from verl.single_controller.base.decorator import Dispatch, register
 from verl.workers.engine_workers import ActorRolloutRefWorker, TrainingWorker
+from verl.workers.rollout import base as rollouts
 from verl.workers.utils.padding import response_from_nested
 
 from agon_verl.actor import self_check
@@ -32,6 +33,22 @@ class MultiAdapterWorker(ActorRolloutRefWorker):
     """Each method runs on every rank and returns a list with one value per rank."""
 
     actor_worker_cls = MultiAdapterTrainingWorker
+
+    @register(dispatch_mode=Dispatch.ONE_TO_ALL)
+    def init_model(self) -> None:
+        # verl takes the class from this registry by the name of the rollout; only this process is affected.
+        rollouts._ROLLOUT_REGISTRY["vllm", "async"] = "agon_verl.rollout.sync.MultiAdapterRollout"
+        super().init_model()
+
+    @register(dispatch_mode=Dispatch.ONE_TO_ALL, blocking=False)
+    async def update_weights(self, global_steps: int | None = None, mode: str = "auto") -> None:
+        await super().update_weights(global_steps, mode)
+        self.rollout.raise_failure()
+
+    @register(dispatch_mode=Dispatch.ONE_TO_ALL, blocking=False)
+    def updates(self) -> tuple[int, ...]:
+        """Counts that grow with each change of an adapter or its schedule. No answer: this rank cannot save."""
+        return (self.actor.engine.steps, *(s.last_epoch for s in self.actor.engine.lr_schedulers.values()))
 
     @register(dispatch_mode=Dispatch.ONE_TO_ALL)
     def skip_update(self, adapter: str) -> float:

@@ -1,5 +1,6 @@
 """Runs inside vLLM's worker processes: takes several adapters out of one weight transfer."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -14,11 +15,27 @@ if cpu_only():
 
 
 class MultiAdapterWorkerExtension(vLLMColocateWorkerExtension):
-    """The only change: a LoRA transfer contains several adapters, each with an id of its own."""
+    """The only changes: a LoRA transfer contains several adapters, each with an id of its own, and ends before vLLM
+    takes them.
+
+    During the transfer the trainer waits for an answer to each bucket. An error there would leave it without one, and
+    the receiver's clean-up would replace the error by one of its own: shared memory that the traceback still refers to.
+    """
+
+    _received: Sequence[tuple[str, torch.Tensor]] = ()
+
+    def update_weights_from_ipc(self, peft_config: dict[str, Any], **kwargs: Any) -> None:
+        super().update_weights_from_ipc(peft_config=peft_config, **kwargs)
+        received, self._received = self._received, ()
+        self._put_adapters(received, peft_config)
 
     def _update_weights(
         self, weights: list[tuple[str, torch.Tensor]], peft_config: dict[str, Any], base_sync_done: bool
     ) -> None:
+        """verl calls it once with all tensors, and they are copies."""
+        self._received = weights
+
+    def _put_adapters(self, weights: Sequence[tuple[str, torch.Tensor]], peft_config: dict[str, Any]) -> None:
         adapters: dict[tuple[str, int], dict[str, torch.Tensor]] = {}
         for name, tensor in weights:
             adapter, lora_id, parameter = parse_sync_name(name)

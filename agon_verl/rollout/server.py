@@ -47,6 +47,8 @@ class _AdapterEngine:
 
 
 class MultiAdapterServer(vLLMHttpServer):
+    _failure: Exception | None = None  # of a call to vLLM's workers: they did not take the adapters
+
     @property
     def _slots(self) -> int:
         """A slot per adapter and per snapshot: an adapter synced as tensors cannot be loaded again after an eviction.
@@ -71,10 +73,24 @@ class MultiAdapterServer(vLLMHttpServer):
     def _get_worker_extension_cls(self) -> str:
         return "agon_verl.rollout.extension.MultiAdapterWorkerExtension"
 
-    async def ping(self) -> None:
-        """Raises if vLLM's engine has died."""
+    async def collective_rpc(self, *args: Any, **kwargs: Any) -> None:
+        try:
+            await super().collective_rpc(*args, **kwargs)
+        except Exception as error:
+            self._failure = error
+            raise
+
+    async def check(self) -> None:
+        """Raises if vLLM's engine has died, or failed to take the adapters."""
+        if self._failure is not None:
+            raise self._failure
         if self.engine.errored:
             raise self.engine.dead_error
+
+    async def ping(self) -> None:
+        """As `check`, and waits for the engine's own loop: it may have lost a thread although its process lives."""
+        await self.check()
+        await self.engine.is_sleeping()
 
     async def generate(self, *args: Any, adapter: str, **kwargs: Any) -> TokenOutput:
         _adapter.set(adapter)

@@ -4,6 +4,7 @@ import logging
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any
 
 import ray
@@ -14,10 +15,13 @@ from agon_verl.game.prompts import CHALLENGE
 from agon_verl.game.roles import ADAPTERS
 from agon_verl.health.alarms import Alarms
 from agon_verl.health.health import Trends
-from agon_verl.rollout.watchdog import Watchdog
+from agon_verl.pair import checkpoint
+from agon_verl.rollout.watchdog import Watchdog, describe_error
 from agon_verl.trainer.resumable import ResumableTrainer
 
 logger = logging.getLogger(__name__)
+NOTHING_TO_SAVE = "No step was finished. Once the cause is removed, start the same command again"
+ANSWER = 120.0  # seconds for the answer of a training process that has nothing else to do
 
 
 class StoppedByAlarm(AgonError, RuntimeError):
@@ -25,29 +29,41 @@ class StoppedByAlarm(AgonError, RuntimeError):
 
 
 class PairsFailed(AgonError, RuntimeError):
-    """More pairs of a step failed than `agon.max_failed` allows, or a process that generates them has died."""
+    """More pairs failed than `agon.max_failed` allows: the message has the most common reasons."""
 
-    def __init__(self, step: int, reason: str) -> None:
-        super().__init__(
-            f"step {step}: {reason}. Once the cause is removed, start the same command again: the run continues from "
-            "its last checkpoint"
-        )
+
+class RunFailed(AgonError, RuntimeError):
+    """The message has the cause, the process that failed if one did, what was saved, and how to go on."""
+
+    def __init__(self, step: int, cause: str, outcome: str) -> None:
+        super().__init__(f"step {step}: {cause.rstrip('.')}. {outcome}")
+
+
+@dataclass(frozen=True)
+class Consistent:
+    """The newest state that may be saved: after all updates of `step`, when the ranks had these counts of updates."""
+
+    step: int
+    updates: list[tuple[int, ...]]
 
 
 class GuardedTrainer(ResumableTrainer):
     """The only change: failures, dead processes and unhealthy metrics end the run with a reason and a checkpoint."""
 
-    _between_steps = False
+    global_steps: int
+    _data_before: Any = None  # the position of the data loader before the step that is running
     _stopping: Sequence[str] = ()
 
     def _build_replay_buffer(self) -> Any:
         buffer = super()._build_replay_buffer()
+        self._resume_mode = self.config.trainer.resume_mode  # as the command has it: loading overwrites it
         self.trends, self.alarms = Trends(ADAPTERS), Alarms(self.game.alarms)
         return buffer
 
     def on_init_end(self) -> None:
         servers = [replica.server_handle for replica in self.llm_server_manager.get_replicas()]
-        self.watchdog = Watchdog(servers, self.actor_rollout_wg.workers)
+        named = {f"vLLM server {number}": server for number, server in enumerate(servers)}
+        self.watchdog = Watchdog(named, self.game.engine_timeout)
         self.replay_buffer.check_alive = self.watchdog.check
         self.watchdog.start()
         with self._dead_process_named():
@@ -55,11 +71,6 @@ class GuardedTrainer(ResumableTrainer):
                 prompt = self.tokenizer.encode(CHALLENGE)
                 self_check.check_adapters(ADAPTERS, self.actor_rollout_wg, self.checkpoint_manager, servers, prompt)
             super().on_init_end()
-
-    def fit(self, agent_loop_manager: Any) -> None:
-        self.watchdog.actors.extend(agent_loop_manager.agent_loop_workers)
-        with self._dead_process_named():
-            super().fit(agent_loop_manager)
 
     @contextmanager
     def _dead_process_named(self) -> Iterator[None]:
@@ -69,14 +80,46 @@ class GuardedTrainer(ResumableTrainer):
         except ray.exceptions.RayError as error:
             if self.watchdog.reason is None:
                 raise
-            raise PairsFailed(self.global_steps, f"a process of the run died ({self.watchdog.reason})") from error
+            raise RunFailed(self.global_steps + 1, self.watchdog.reason, NOTHING_TO_SAVE) from error
+
+    def fit(self, agent_loop_manager: Any) -> None:
+        workers = agent_loop_manager.agent_loop_workers
+        self.watchdog.actors.update({f"agent loop worker {number}": worker for number, worker in enumerate(workers)})
+        self._loaded_step = self.global_steps
+        self._mark_consistent()
+        try:
+            super().fit(agent_loop_manager)
+        except (StoppedByAlarm, CheckpointError):  # they say themselves what is saved
+            raise
+        except Exception as error:
+            step, cause = self.global_steps, describe_error(error)
+            if reason := self.watchdog.wait_for_reason():
+                cause = reason if reason in cause else f"{cause}. {reason}"
+            raise RunFailed(step, cause, self._rescue()) from error
+
+    def step(self, metrics: dict, timing_raw: dict) -> Any:
+        batch = super().step(metrics, timing_raw)
+        self._data_before = None
+        self._mark_consistent()
+        return batch
+
+    def _mark_consistent(self) -> None:
+        self._consistent = Consistent(self.global_steps, self._updates())
+
+    def _updates(self) -> list[tuple[int, ...]]:
+        return ray.get(self.actor_rollout_wg.updates(), timeout=ANSWER)
+
+    def on_step_end(self) -> None:
+        """A sync with a vLLM that died during the update would only add an error of its own."""
+        self.watchdog.check()
+        super().on_step_end()
 
     def on_step_begin(self) -> None:
         super().on_step_begin()
         self._data_before = super().data_state
         if self._stopping:
             self.checkpoint_manager.sleep_replicas()  # as before any other save
-            self._save_step_before()
+            self._save_consistent()
             raise StoppedByAlarm(
                 f"stopped after step {self.global_steps}, which is saved: {' '.join(self._stopping)} The same command "
                 "continues from there; agon.alarms.stop lists the alarms that stop a run"
@@ -88,11 +131,11 @@ class GuardedTrainer(ResumableTrainer):
         try:
             yield
         except (RuntimeError, ValueError, ray.exceptions.RayError) as error:  # no pair at all, or a process has died
-            raise PairsFailed(self.global_steps, _describe(self._failures() or [str(error)], pairs)) from error
+            raise PairsFailed(_describe(self._failures() or [str(error)], pairs)) from error
         failures = self.agent_loop_manager.take_failures()
         metrics["pair/failed"], metrics["pair/failed_share"] = len(failures), len(failures) / pairs
         if len(failures) > self.game.max_failed * pairs:
-            raise PairsFailed(self.global_steps, _describe(failures, pairs))
+            raise PairsFailed(_describe(failures, pairs))
 
     def _failures(self) -> list[str]:
         try:
@@ -112,24 +155,54 @@ class GuardedTrainer(ResumableTrainer):
         self._stopping = [alarm.message for alarm in alarms if alarm.stop]
         self.remember(metrics)
 
-    def _save_step_before(self) -> None:
-        """Save the state between two steps, although the next one has drawn its problems: they are drawn again."""
-        self.global_steps -= 1
-        if self.global_steps > 0 and self.saved_step != self.global_steps:
-            self._between_steps = True
+    def _save_consistent(self) -> None:
+        """Between two steps the next one has drawn its problems already: the data loader's position is the one before.
+
+        A step that was loaded, or saved when it was due, is not saved again.
+        """
+        self.global_steps = self._consistent.step
+        if self.global_steps not in (self.saved_step, self._loaded_step):
             self._save_checkpoint()
 
-    def _rescue(self) -> None:
-        """Save what was learned before a step in which the pairs failed, if the run saves at all."""
-        if self.config.trainer.save_freq > 0:
-            try:
-                self._save_step_before()
-            except (CheckpointError, ray.exceptions.RayError) as error:
-                logger.warning("agon-verl: what was learned since the last save is lost: %s", error)
+    def _rescue(self) -> str:
+        """Save the newest consistent state, if the run saves at all. Returns what was saved, and how to go on.
+
+        An update that failed half-way leaves adapters of different steps; a process that died, or waits for one that
+        did, cannot save. Then the last checkpoint is what remains.
+        """
+        step = self._consistent.step
+        if self.config.trainer.save_freq <= 0:
+            return f"Nothing is saved, because trainer.save_freq={self.config.trainer.save_freq}"
+        if step == self._loaded_step:
+            return NOTHING_TO_SAVE
+        self.watchdog.end_rollout()  # the run ends: a save may need the memory that vLLM has
+        lost = None
+        try:
+            if self._updates() == self._consistent.updates:
+                self._save_consistent()
+            else:
+                lost = f"step {step + 1} had changed an adapter when it failed"
+        except ray.exceptions.GetTimeoutError:
+            lost = f"a training process gave no answer for {ANSWER:.0f} seconds"
+        except ray.exceptions.RayActorError as error:
+            lost = f"a training process has died ({describe_error(error)})"
+        except (CheckpointError, ray.exceptions.RayError) as error:
+            lost = describe_error(error)
+        last = checkpoint.latest(self._folder(step).parent)
+        mode = "" if self._resume_mode == "auto" else " with trainer.resume_mode=auto"
+        return (
+            (
+                f"What was learned since the last checkpoint is lost: {lost.rstrip('.')}. "
+                if lost
+                else f"Step {step} is saved. "
+            )
+            + f"Once the cause is removed, start the same command again{mode}: "
+            + (f"the run continues from {last.name}" if last else "there is no checkpoint, so the run starts anew")
+        )
 
     @property
     def data_state(self) -> Any:
-        return self._data_before if self._between_steps else super().data_state
+        return super().data_state if self._data_before is None else self._data_before
 
     def extra_state(self) -> dict[str, Any]:
         return {**super().extra_state(), "trends": self.trends.state(), "alarms": self.alarms.state()}

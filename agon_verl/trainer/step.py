@@ -24,7 +24,6 @@ from agon_verl.game.roles import Roles, roles
 from agon_verl.rollout.row_key import challenge_keys
 from agon_verl.rollout.wire import pair_of
 from agon_verl.trainer.batches import concat, put_rewards, select
-from agon_verl.trainer.guarded import PairsFailed
 from agon_verl.trainer.metrics import step_metrics
 from agon_verl.trainer.records import overlap
 from agon_verl.trainer.streams import STREAMS, share_rival, split_streams
@@ -59,14 +58,10 @@ class AgonTrainer(UpdatingTrainer):
     def _sample_pairs(self, metrics: dict, sample_batch_size: int) -> KVBatchMeta:
         """Wait for the pairs of this step. The agent loop plays them: draft, withhold, challenge, reward."""
         self.on_sample_begin()
-        try:
-            with self._failures_limited(sample_batch_size * self.config.actor_rollout_ref.rollout.n, metrics):
-                batch, off_policy_metrics = self.replay_buffer.sample(
-                    global_steps=self.global_steps, partition_id="train", batch_size=sample_batch_size
-                )
-        except PairsFailed:
-            self._rescue()
-            raise
+        with self._failures_limited(sample_batch_size * self.config.actor_rollout_ref.rollout.n, metrics):
+            batch, off_policy_metrics = self.replay_buffer.sample(
+                global_steps=self.global_steps, partition_id="train", batch_size=sample_batch_size
+            )
         metrics.update(off_policy_metrics)
         self.on_sample_end()
         return batch

@@ -16,6 +16,8 @@ from agon_verl.trainer.records import pair_records, unfinished, write_jsonl
 class ValidatingTrainer(GuardedTrainer):
     """The only change is what a validation plays and what validation and training write down."""
 
+    _dump_futures: list[Any]  # verl's
+
     def _validate(self) -> dict[str, float]:
         """Play the cascade in both directions; its first stage is each adapter alone, on the plain prompt.
 

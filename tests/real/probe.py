@@ -10,15 +10,22 @@ PROBE_BATCHES    a file for the rows that each step learns from
 PROBE_STATE      a folder for the complete state right before the first step
 PROBE_DIE_STEP   the step at which it kills its own process inside the save, when everything is written and nothing is
                  committed
+PROBE_KILL_STEP  the step at which it kills vLLM's engine in the middle of the update; the watchdog gets time to act
+PROBE_NO_SYNC    a file: once it exists, vLLM fails to take the adapters
 """
 
 import json
 import os
 import signal
+import time
 from dataclasses import replace
 from pathlib import Path
 
 import wrapt
+
+from tests.real.runs import kill_marked
+
+NOTICED = 40  # seconds in which the watchdog sees that vLLM has died and does what it does then
 
 
 def _register(_: object) -> None:
@@ -87,6 +94,13 @@ def _register(_: object) -> None:
                 self.agent_loop_manager.game = self.game
             super().on_step_begin()
 
+        def _update_actor(self, batch, metrics):
+            rows = super()._update_actor(batch, metrics)
+            if self.global_steps == int(os.environ.get("PROBE_KILL_STEP", -1)):
+                if kill_marked(f"RAY_TMPDIR={os.environ['RAY_TMPDIR']}", "VLLM::EngineCore"):
+                    time.sleep(NOTICED)
+            return rows
+
         def _train_adapter(self, streams, metrics):
             last = int(os.environ.get("PROBE_LOG_STEPS", self.global_steps))
             if "PROBE_LOG" not in os.environ or self.global_steps > last:
@@ -113,4 +127,18 @@ def _register(_: object) -> None:
             return {"rollout_probs_diff_mean": metrics["training/rollout_probs_diff_mean"]}
 
 
+def _break_sync(verl: object) -> None:
+    """Inside vLLM's worker, where each adapter that arrives becomes one of these requests."""
+    request = verl.TensorLoRARequest  # type: ignore[attr-defined]
+
+    def request_or_fail(**kwargs):
+        if Path(os.environ["PROBE_NO_SYNC"]).exists():
+            raise ConnectionError("no adapters today")
+        return request(**kwargs)
+
+    verl.TensorLoRARequest = request_or_fail  # type: ignore[attr-defined]
+
+
 wrapt.register_post_import_hook(_register, "verl.trainer.ppo.v1")
+if "PROBE_NO_SYNC" in os.environ:
+    wrapt.register_post_import_hook(_break_sync, "verl.utils.vllm")

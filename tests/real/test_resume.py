@@ -1,11 +1,14 @@
-"""Killed in the middle of a save, resumed, its vLLM killed, its judge hung: a run that loses nothing.
+"""A run that meets one failure after the other and loses nothing: the same command continues after each.
 
-Three runs. The first is killed inside the save of step 7. The second goes back to step 3, the end of an epoch, and must
-be in the state of that save and see the problems that the first saw; in its step 7 vLLM is killed. The third goes on
-where the first was killed, with one adapter frozen and no save due; in its step 8 the judge hangs.
+The first run is killed inside the save of step 7. The second goes back to step 3, the end of an epoch, and must be in
+the state of that save and see the problems that the first saw; in the update of its step 7 vLLM is killed. The others
+go on where the first was killed, with one adapter frozen and no save due: in the validation after step 7 the judge
+hangs; after the update of step 9 vLLM does not take the adapters; in step 11 vLLM's engine stops answering.
 """
 
+import signal
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -19,6 +22,8 @@ from tests.real.runs import PROMPTS, ROOT, Run, kill_marked, main_ppo, read_json
 from tests.tiny import make_data
 
 EPOCH, KILLED = 3, 7
+NO_SYNC, STOPPED = 9, 11  # the steps of the later failures
+AGAIN = "Once the cause is removed, start the same command again"
 
 
 @pytest.fixture(scope="module")
@@ -63,9 +68,6 @@ def resumed(killed: Run, settings: list[str], tmp_path_factory: pytest.TempPathF
     def meanwhile(mark: str) -> None:
         wait_for_step(folder / "metrics.jsonl", 4)
         (folder / "judge").write_text("raise once")
-        wait_for_step(folder / "metrics.jsonl", 6)
-        (folder / "killed_at").write_text(str(time.time()))
-        assert kill_marked(mark, "VLLM::EngineCore")
 
     places = [
         f"trainer.default_local_dir={folder / 'run'}",
@@ -73,22 +75,18 @@ def resumed(killed: Run, settings: list[str], tmp_path_factory: pytest.TempPathF
         "trainer.resume_mode=resume_path",
         f"trainer.resume_from_path={killed.folder / 'run' / f'global_step_{EPOCH}'}",
         "trainer.max_actor_ckpt_to_keep=2",
+        "trainer.save_freq=2",
     ]
-    state = {"PROBE_STATE": str(folder / "state")}
-    run = main_ppo(folder, *settings, *places, env=environment(folder, **state), meanwhile=meanwhile)
-    (folder / "ended_at").write_text(str(time.time()))
-    return run
+    probe = {"PROBE_STATE": str(folder / "state"), "PROBE_KILL_STEP": str(KILLED)}
+    return main_ppo(folder, *settings, *places, env=environment(folder, **probe), meanwhile=meanwhile)
 
 
-@pytest.fixture(scope="module")
-def continued(killed: Run, settings: list[str], tmp_path_factory: pytest.TempPathFactory) -> Run:
-    """The killed run's own command again, with B frozen; the judge hangs once step 7 is done."""
-    folder = tmp_path_factory.mktemp("continued")
+def start_again(killed: Run, settings: list[str], folder: Path, failure: Callable[[str], None], *more: str) -> Run:
+    """The killed run's own command again, with B frozen and no save due. `failure` runs meanwhile and makes it fail."""
 
     def meanwhile(mark: str) -> None:
-        wait_for_step(folder / "metrics.jsonl", KILLED)
-        (folder / "judge").write_text("hang")
-        (folder / "hung_at").write_text(str(time.time()))
+        failure(mark)
+        (folder / "failed_at").write_text(str(time.time()))
 
     places = [
         f"trainer.default_local_dir={killed.folder / 'run'}",
@@ -96,14 +94,57 @@ def continued(killed: Run, settings: list[str], tmp_path_factory: pytest.TempPat
         "agon.frozen=[B]",
         "trainer.save_freq=100",
     ]
-    state = {"PROBE_STATE": str(folder / "state"), "PROBE_LOG": str(folder / "probe.jsonl")}
-    run = main_ppo(folder, *settings, *places, env=environment(folder, **state), meanwhile=meanwhile)
+    probe = {
+        "PROBE_STATE": str(folder / "state"),
+        "PROBE_LOG": str(folder / "probe.jsonl"),
+        "PROBE_NO_SYNC": str(folder / "no_sync"),
+    }
+    run = main_ppo(folder, *settings, *places, *more, env=environment(folder, **probe), meanwhile=meanwhile)
     (folder / "ended_at").write_text(str(time.time()))
     return run
 
 
-def seconds(run: Run, since: str) -> float:
-    return float((run.folder / "ended_at").read_text()) - float((run.folder / since).read_text())
+@pytest.fixture(scope="module")
+def continued(killed: Run, settings: list[str], tmp_path_factory: pytest.TempPathFactory) -> Run:
+    """The judge hangs once step 7 has updated an adapter, so in the validation that follows."""
+    folder = tmp_path_factory.mktemp("continued")
+
+    def hang(_: str) -> None:
+        log = folder / "probe.jsonl"
+        while not (log.exists() and any(update["step"] == KILLED for update in read_jsonl(log))):
+            time.sleep(0.1)
+        (folder / "judge").write_text("hang")
+
+    return start_again(killed, settings, folder, hang, f"trainer.test_freq={KILLED}")
+
+
+@pytest.fixture(scope="module")
+def not_synced(killed: Run, continued: Run, settings: list[str], tmp_path_factory: pytest.TempPathFactory) -> Run:
+    """From step 7 on; vLLM's worker raises when it takes the adapters of step 9."""
+    folder = tmp_path_factory.mktemp("not_synced")
+
+    def fail(_: str) -> None:
+        wait_for_step(folder / "metrics.jsonl", NO_SYNC - 1)
+        (folder / "no_sync").touch()
+
+    return start_again(killed, settings, folder, fail)
+
+
+@pytest.fixture(scope="module")
+def stopped(killed: Run, not_synced: Run, settings: list[str], tmp_path_factory: pytest.TempPathFactory) -> Run:
+    """From step 9 on; in step 11 vLLM's engine lives but answers nothing, as one that lost a thread."""
+    folder = tmp_path_factory.mktemp("stopped")
+
+    def stop(mark: str) -> None:
+        wait_for_step(folder / "metrics.jsonl", STOPPED - 1)
+        assert kill_marked(mark, "VLLM::EngineCore", signal.SIGSTOP)
+
+    return start_again(killed, settings, folder, stop, "agon.engine_timeout=20")
+
+
+def seconds(run: Run) -> float:
+    """From the failure to the end of the run."""
+    return float((run.folder / "ended_at").read_text()) - float((run.folder / "failed_at").read_text())
 
 
 def problems(run: Run, step: int) -> list[str]:
@@ -145,7 +186,6 @@ def test_a_run_killed_inside_a_save_leaves_the_save_before(killed: Run, continue
     assert killed.returncode != 0
     assert [step["training/global_step"] for step in killed.steps] == list(range(1, KILLED))
     assert f"global_step_{KILLED - 1}, setting global step to {KILLED - 1}" in continued.output
-    assert continued.steps[0]["training/global_step"] == KILLED
     assert not list((killed.folder / "run").glob(".saving*"))  # swept without anyone's help
 
 
@@ -186,25 +226,52 @@ def test_a_judge_that_fails_once_costs_a_pair_and_no_wrong_answer(resumed: Run) 
     assert sum(failed.values()) == 1 and failed[4] == 0
 
 
-def test_a_killed_vllm_ends_the_run_with_the_reason(resumed: Run) -> None:
+def test_a_vllm_that_dies_during_an_update_costs_nothing(resumed: Run) -> None:
+    """The update goes on to its end, and is saved although no save was due."""
     assert resumed.returncode != 0
-    assert "pairs failed" in resumed.output and "EngineDeadError" in resumed.output
-    assert seconds(resumed, "killed_at") < 120
+    assert f"step {KILLED}: vLLM server 0 has failed (EngineDeadError" in resumed.output
+    assert f"Step {KILLED} is saved. {AGAIN}" in resumed.output
+    assert checkpoint.complete(resumed.folder / "run") == [KILLED - 1, KILLED]
 
 
-def test_a_hung_judge_ends_the_run_with_the_reason(continued: Run) -> None:
-    assert continued.returncode != 0
+def test_a_judge_that_hangs_in_validation_ends_the_run_with_the_reason(continued: Run) -> None:
+    assert continued.returncode != 0 and not continued.steps
     assert "a reward took longer than agon.reward_timeout=10" in continued.output
-    assert seconds(continued, "hung_at") < 120
+    assert f"Step {KILLED} is saved. {AGAIN}: the run continues from global_step_{KILLED}" in continued.output
 
 
-def test_what_was_learned_before_a_failure_is_saved(killed: Run, continued: Run) -> None:
-    """Step 7 was not due to be saved, and the problems of step 8 were drawn when the judge hung."""
+def test_a_failed_sync_ends_the_run_with_the_reason(not_synced: Run) -> None:
+    assert not_synced.returncode != 0
+    assert [step["training/global_step"] for step in not_synced.steps] == [KILLED + 1]
+    assert f"step {NO_SYNC}: vLLM did not take the adapters" in not_synced.output
+    assert "no adapters today" in not_synced.output
+    assert f"Step {NO_SYNC} is saved. {AGAIN}: the run continues from global_step_{NO_SYNC}" in not_synced.output
+
+
+def test_an_engine_that_no_longer_answers_ends_the_run_with_the_reason(stopped: Run) -> None:
+    assert stopped.returncode != 0
+    assert [step["training/global_step"] for step in stopped.steps] == [NO_SYNC + 1]
+    assert f"step {STOPPED}: vLLM server 0 has not answered for agon.engine_timeout=20 seconds" in stopped.output
+    assert f"Step {STOPPED - 1} is saved. {AGAIN}" in stopped.output
+
+
+@pytest.mark.parametrize("which", ["continued", "not_synced", "stopped"])
+def test_a_failed_run_ends_soon(which: str, request: pytest.FixtureRequest) -> None:
+    assert seconds(request.getfixturevalue(which)) < 120
+
+
+def test_what_was_learned_before_a_failure_is_saved(killed: Run, stopped: Run) -> None:
+    """None of these steps was due to be saved; the problems of step 11 were drawn when vLLM stopped."""
     root = killed.folder / "run"
-    assert checkpoint.complete(root)[-1] == KILLED
-    position = torch.load(root / f"global_step_{KILLED}" / "data.pt", weights_only=False)
-    assert position["_num_yielded"] == KILLED % EPOCH == 1
-    assert len(continued.steps) == 1
+    assert checkpoint.complete(root) == [*range(1, KILLED), KILLED, NO_SYNC, STOPPED - 1]
+    for step in (KILLED, NO_SYNC, STOPPED - 1):
+        position = torch.load(root / f"global_step_{step}" / "data.pt", weights_only=False)
+        assert position["_num_yielded"] % EPOCH == step % EPOCH
+
+
+def test_a_run_continues_after_each_failure_from_what_was_saved(killed: Run, not_synced: Run, stopped: Run) -> None:
+    assert_state(not_synced.folder / "state", killed.folder / "run" / f"global_step_{KILLED}")
+    assert_state(stopped.folder / "state", killed.folder / "run" / f"global_step_{NO_SYNC}")
 
 
 def test_a_frozen_adapter_plays_and_does_not_learn(continued: Run) -> None:
