@@ -1,6 +1,6 @@
 r"""The math verifier: its speed, limits and accuracy, compared with others that use math-verify.
 
-    python benchmarks/math_verifier.py [--data PROBLEMS.jsonl] [--cores 1] [--only speed limits fuzz accuracy]
+    python benchmarks/math_verifier.py [--data PROBLEMS.jsonl] [--cores 1] [--only speed limits fuzz accuracy labels]
 
 `--data` is a JSONL file with `solution` and `answer`, such as MATH-500; without it responses are generated. Times are
 wall time and processor time: on a busy machine only the second is meaningful.
@@ -11,6 +11,7 @@ limits    the same with 1 % hostile responses: towers, numbers of 10^6 digits, d
           again with 1 % that never end in algebra. How long they take, and how long the others wait.
 fuzz      50,000 random and mutated completions: none may raise or hang.
 accuracy  `math_pairs.jsonl`, by category, compared with the same three.
+labels    `math_completions.jsonl`: completions of a small model, labelled by hand, compared with the same three.
 """
 
 import argparse
@@ -27,10 +28,12 @@ from pathlib import Path
 
 from math_graders import GRADERS, grade
 
+from agon_verl.game.transcript import ENDED
 from reward_fns.math_answer import compute_score, judge
 from reward_fns.mathematics.pool import PoolLimits, pool
 
 PAIRS = Path(__file__).with_name("math_pairs.jsonl")
+COMPLETIONS = Path(__file__).with_name("math_completions.jsonl")
 RESPONSES, LENGTH, SHARE = 800, 12_000, 100
 USUAL = ("numbers", "thousands", "roots and constants", "several values", "ordered", "intervals", "matrices", "words")
 ALGEBRA = (r"\sum_{k=1}^{n} k^2", r"\frac{n(n+1)(2n+1)}{6}")  # text and value do not decide this pair
@@ -248,11 +251,34 @@ def accuracy() -> None:
     print(f"  {'milliseconds, median':30}" + "".join(f"{1000 * statistics.median(each):>10.2f}" for each in times))
 
 
+def labels() -> None:
+    rows = [json.loads(line) for line in COMPLETIONS.read_text(encoding="utf-8").splitlines()]
+
+    async def ours() -> list[bool]:
+        scores = [
+            await compute_score("benchmark", row["text"], row["ground_truth"], {ENDED: row["finished"]}) for row in rows
+        ]
+        return [score["acc"] == 1.0 for score in scores]
+
+    results: dict[str, list] = {"this": asyncio.run(ours())}
+    for name in GRADERS:
+        graded = grade(name, [(row["ground_truth"], row["text"]) for row in rows])
+        results[name] = [verdict is True for verdict, _ in graded]
+    print(f"\nlabels: {len(rows)} completions, {sum(row['right'] for row in rows)} right")
+    print(f"  {'':14}{'agree':>8}{'wrong accepts':>16}{'wrong rejects':>16}")
+    for name, verdicts in results.items():
+        accepts, rejects = (
+            sum(verdict is wanted and row["right"] is not wanted for verdict, row in zip(verdicts, rows, strict=True))
+            for wanted in (True, False)
+        )
+        print(f"  {name:14}{100 * (1 - (accepts + rejects) / len(rows)):7.1f}%{accepts:16}{rejects:16}")
+
+
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", type=Path)
     parser.add_argument("--cores", type=int, default=1)
-    parser.add_argument("--only", nargs="+", default=["speed", "limits", "fuzz", "accuracy"])
+    parser.add_argument("--only", nargs="+", default=["speed", "limits", "fuzz", "accuracy", "labels"])
     arguments = parser.parse_args()
     os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[: arguments.cores])
     rows = problems(arguments.data)
@@ -260,5 +286,6 @@ if __name__ == "__main__":
     for part, run in (("speed", speed), ("limits", limits), ("fuzz", fuzz)):
         if part in arguments.only:
             run(rows)
-    if "accuracy" in arguments.only:
-        accuracy()
+    for part, run_alone in (("accuracy", accuracy), ("labels", labels)):
+        if part in arguments.only:
+            run_alone()

@@ -29,7 +29,7 @@ _SUSPECT = (NOT_UNITS - set(_HARMLESS)).union(
 
 def stated(answer: str) -> str:
     """The part of an answer that states its value; all of it unless it is such a sentence."""
-    verbs = list(_VERB.finditer(answer))
+    verbs = list(_VERB.finditer(answer)) if " " in answer else []  # most answers have none
     if not verbs:
         return answer
     subject, end = answer[: verbs[-1].start()].strip(), 0
