@@ -3,18 +3,17 @@
 import dataclasses
 import hashlib
 import os
-from contextlib import ExitStack
 from typing import Any
 
 import torch
 from verl.single_controller.base.decorator import Dispatch, register
 from verl.workers.engine_workers import ActorRolloutRefWorker, TrainingWorker
 from verl.workers.rollout import base as rollouts
-from verl.workers.utils.padding import response_from_nested
 
 from agon_verl.actor import self_check
 from agon_verl.actor.engine import owner
-from agon_verl.actor.self_check import Sample
+from agon_verl.actor.self_check import UNMARKED, Mark, Marks
+from agon_verl.actor.served import Sample
 from agon_verl.cpu.platform import cpu_only
 from agon_verl.pair.base import base_folder, hash_of_base
 from agon_verl.rollout.wire import MODEL_TYPE
@@ -33,6 +32,7 @@ class MultiAdapterWorker(ActorRolloutRefWorker):
     """Each method runs on every rank and returns a list with one value per rank."""
 
     actor_worker_cls = MultiAdapterTrainingWorker
+    _marks: Marks | None = None
 
     @register(dispatch_mode=Dispatch.ONE_TO_ALL)
     def init_model(self) -> None:
@@ -84,23 +84,14 @@ class MultiAdapterWorker(ActorRolloutRefWorker):
         return self_check.isolation(self.actor.engine, self.actor.train_batch, prompt)
 
     @register(dispatch_mode=Dispatch.ONE_TO_ALL)
-    def mark_adapters(self) -> None:
-        self._marks = ExitStack()
-        self._marks.enter_context(self_check.undone(self.actor.engine))
-        self_check.mark(self.actor.engine)
+    def mark_adapters(self, mark: Mark) -> None:
+        """`UNMARKED` brings the adapters back."""
+        self._marks = self._marks or self_check.Marks(self.actor.engine)
+        self._marks.put(mark)
+        if mark == UNMARKED:
+            self._marks = None
 
     @register(dispatch_mode=Dispatch.ONE_TO_ALL)
-    def unmark_adapters(self) -> None:
-        self._marks.close()
-
-    @register(dispatch_mode=Dispatch.ONE_TO_ALL)
-    def log_probs(self, samples: list[Sample]) -> dict[str, list[list[float]]]:
-        """The trainer's log-probs of these completions under each adapter."""
-        log_probs = {}
-        for adapter in self.actor.engine.adapters:
-            data = self_check.rows(samples, adapter)
-            output = self.actor.infer_batch(data)
-            if output is not None:  # on ranks that collect outputs
-                responses = response_from_nested(output["log_probs"], data["response_mask"])
-                log_probs[adapter] = [row.tolist() for row in responses.unbind()]
-        return log_probs
+    def log_probs(self, samples: list[Sample], policies: list[str]) -> dict[str, list[list[float]]]:
+        """The trainer's log-probs of these completions under each of these adapters, or the base."""
+        return self_check.log_probs(self.actor.infer_batch, samples, policies, self.actor.engine.adapters[0])

@@ -27,6 +27,7 @@ COPIED = 0.8  # copied share from which a challenge is a copy: at most every thi
 # Values that make up the start of a trend: two steps of each role for an entropy, four drafts for a length. Few, since
 # collapse is measured against the start. `Average` is a plain mean for that long.
 FIRST = 4
+SMALL_GAP = 0.002  # between rollout and training: below it, a gap is rounding, and its growth says nothing
 _NO_ROOM = 1e-9
 
 
@@ -104,10 +105,10 @@ class Series:
         average = self.average.add(value)
         return Series(average, average.value if average.count <= FIRST else self.first)
 
-    @property
-    def trend(self) -> float | None:
-        """The current average over that of the start; None before the start is complete, or if it was 0."""
-        return self.average.value / self.first if self.average.count >= FIRST and self.first > 0 else None
+    def trend(self, least: float = 0.0) -> float | None:
+        """The current average over that of the start, but at least `least`; None before the start, or over 0."""
+        start = max(self.first, least)
+        return self.average.value / start if self.average.count >= FIRST and start > 0 else None
 
 
 class Trends:
@@ -130,10 +131,12 @@ class Trends:
             drafted = self._add(f"{adapter}/draft/length", metrics)
             length = f"{adapter}/{'draft' if drafted else 'challenge'}/length"
             self._add(f"{adapter}/draft/acc", metrics)
-            self._add(f"{adapter}/actor/entropy", metrics)
-            for trend, name in (("length", length), ("entropy", f"{adapter}/actor/entropy")):
+            entropy, gap = f"{adapter}/actor/entropy", f"{adapter}/training/rollout_probs_diff_mean"
+            self._add(entropy, metrics)
+            self._add(gap, metrics)
+            for trend, name, least in (("length", length, 0), ("entropy", entropy, 0), ("gap", gap, SMALL_GAP)):
                 if _has(metrics, name):
-                    trends[f"health/{adapter}/{trend}_trend"] = self._series[name].trend
+                    trends[f"health/{adapter}/{trend}_trend"] = self._series[name].trend(least)
         a, b = (f"{adapter}/draft/acc" for adapter in self._adapters)
         if a in self._series and b in self._series and (_has(metrics, a) or _has(metrics, b)):
             trends["health/strength_gap"] = self._series[a].average.value - self._series[b].average.value

@@ -172,6 +172,23 @@ RULES = (
         averaged=False,
     ),
     AlarmRule(
+        "gap",
+        "*/training/rollout_probs_diff_mean",
+        "above",
+        0.03,
+        "The trainer gives what vLLM samples other probabilities: vLLM may serve another policy than it trains.",
+        "Restart with agon.self_check=true, and compare dtype and attention of rollout and training.",
+    ),
+    AlarmRule(
+        "gap_growth",
+        "health/*/gap_trend",
+        "above",
+        3.0,
+        "Rollout and training drift apart: vLLM may serve an adapter that is no longer updated.",
+        "Resume from a checkpoint, which syncs all adapters again, and read vLLM's log for a failed sync.",
+        averaged=False,
+    ),
+    AlarmRule(
         "failed",
         "pair/failed_share",
         "above",

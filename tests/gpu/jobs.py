@@ -220,7 +220,7 @@ def swapped(setting: Setting) -> Run:
     """Agon, with the two adapters' slots in vLLM exchanged."""
     folder = setting.folder / "swapped"
     places = [f"trainer.default_local_dir={folder / 'checkpoints'}", "trainer.total_training_steps=1"]
-    fault = {"VERL_USE_EXTERNAL_MODULES": "tests.gpu.swapped_slots"}
+    fault = {"VERL_USE_EXTERNAL_MODULES": "tests.faults", "FAULT": "swapped"}
     return main_ppo(folder, *agon(setting), *places, env={**setting.environment, **fault})
 
 

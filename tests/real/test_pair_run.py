@@ -36,6 +36,10 @@ def updates(pair: Run) -> list[dict]:
     return read_jsonl(pair.folder / "probe.jsonl")
 
 
+def test_the_self_check_passed_before_the_first_step(pair: Run) -> None:
+    assert "agon-verl: the self-check passed in" in pair.output
+
+
 def test_every_stream_updates_its_own_adapter_and_nothing_else(updates: list[dict]) -> None:
     assert [(u["step"], u["stream"]) for u in updates] == [
         (step, stream) for step in range(1, STEPS + 1) for stream in ("draft", "challenge")

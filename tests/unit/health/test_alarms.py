@@ -64,6 +64,8 @@ def quickstart() -> list[dict[str, float]]:
                 "health/distance": 0.7,
                 "A/actor/entropy": entropy_a,
                 "B/actor/entropy": entropy_b,
+                "A/training/rollout_probs_diff_mean": 2e-7,
+                "B/training/rollout_probs_diff_mean": 2e-7,
                 "A/actor/grad_norm": 0.05,
                 "B/actor/grad_norm": 0.05,
                 f"{drafter}/draft/acc": acc,
@@ -107,6 +109,8 @@ def test_the_quickstart_is_silent_with_a_margin():
         "entropy_explosion": 1.5,
         "length_collapse": 0.8,
         "length_explosion": 1.25,
+        "gap": 0.001,
+        "gap_growth": 1.5,
         "failed": 0.01,
     }
     assert limits.keys() == {rule.name for rule in RULES if rule.limit is not None}
@@ -147,6 +151,9 @@ CASES = {
     "entropy_explosion": falling("A/actor/entropy", 0.5, 3.0),
     "length_collapse": falling("B/draft/length", 900, 20),
     "length_explosion": falling("A/draft/length", 900, 9000),
+    "gap": [{"B/training/rollout_probs_diff_mean": 0.05}] * 12,
+    # Stale from the start: as the trainer's adapter learns, the served one stays behind.
+    "gap_growth": [{"A/training/rollout_probs_diff_mean": 0.0025 + 0.0005 * step} for step in range(30)],
     "gradient": [{"A/actor/grad_norm": 0.1}, {"A/actor/grad_norm": nan}, {"A/actor/grad_norm": 0.1}],
 }
 
@@ -160,6 +167,19 @@ def test_every_alarm_has_its_case():
     assert {*CASES, "gradient_stuck"} == set(NAMES)  # which is below
     assert len(set(NAMES)) == len(RULES)
     assert {rule.side for rule in RULES} == set(BEYOND)
+
+
+@pytest.mark.parametrize(
+    "gaps",
+    [
+        pytest.param([0.0023, 0.003] * 10, id="Qwen2.5-Coder-1.5B on an H200"),
+        pytest.param([0.006, 0.008] * 10, id="SmolLM2-135M on an H200"),
+        pytest.param([1e-7] * 4 + [1e-5] * 16, id="rounding in float32"),
+        pytest.param([0.004] * 4 + [0.008] * 16, id="twice the start"),
+    ],
+)
+def test_the_gap_of_two_engines_is_no_alarm(gaps):
+    assert names(play([{"A/training/rollout_probs_diff_mean": gap} for gap in gaps])) == []
 
 
 def test_a_healthy_game_is_silent():
