@@ -2,10 +2,10 @@
 
     python -m benchmarks.gpu_table [--updates outputs/update_memory.jsonl] [--run qwen3-0.6b:1024:metrics.jsonl …]
 
-Computed numbers have a `~`. Measured are: complete steps, from the metrics of a run on the H200 (`--run`), and there
-the speed and memory of the update, from `benchmarks/update_memory.py` (`--updates`). What is computed takes its speed
-from these, scaled by the cards' arithmetic and memory bandwidth. 16 problems, 8 + 8 rollouts, lengths with a mean of a
-third of the cap, 100 tokens of problem; rows packed.
+Computed numbers have a `~`. Measured are complete steps, from the metrics of a run on the H200 (`--run`). The speed of
+an update comes from `benchmarks/update_memory.py` there (`--updates`); other cards' is scaled by their arithmetic, and
+generation by their memory bandwidth. 16 problems, 8 + 8 rollouts, lengths with a mean of a third of the cap, 100 tokens
+of problem; rows packed.
 """
 
 import argparse
@@ -97,12 +97,10 @@ def cell(name: str, cap: int, card: Card, figures: Figures) -> str:
     except TooSmall:
         return "–"
     update = update_tokens(cap) * update_flops(shape, cap) / (card.flops * figures.efficiency)
-    memory = f"~{settings.training * GIB / 1e9:.0f} GB"
-    if card is MEASURED and (line := figures.updates.get(key)):
-        update = update_tokens(cap) / line["tokens"] * line["seconds"]
-        memory = f"{line['peak_gb'] * GIB / 1e9:.0f} GB"
+    if line := figures.updates.get(key):
+        update = update_tokens(cap) / line["tokens"] * line["seconds"] * MEASURED.flops / card.flops
     seconds = update + generation(shape, card, cap, settings)
-    return f"~{_two_digits(seconds)} s, {memory}{_notes(settings)}"
+    return f"~{_two_digits(seconds)} s, ~{settings.training * GIB / 1e9:.0f} GB{_notes(settings)}"
 
 
 def _two_digits(seconds: float) -> str:
