@@ -139,7 +139,7 @@ def stopped(killed: Run, not_synced: Run, settings: list[str], tmp_path_factory:
         wait_for_step(folder / "metrics.jsonl", STOPPED - 1)
         assert kill_marked(mark, "VLLM::EngineCore", signal.SIGSTOP)
 
-    return start_again(killed, settings, folder, stop, "agon.engine_timeout=20")
+    return start_again(killed, settings, folder, stop, "agon.engine_timeout=60")
 
 
 def seconds(run: Run) -> float:
@@ -251,13 +251,13 @@ def test_a_failed_sync_ends_the_run_with_the_reason(not_synced: Run) -> None:
 def test_an_engine_that_no_longer_answers_ends_the_run_with_the_reason(stopped: Run) -> None:
     assert stopped.returncode != 0
     assert [step["training/global_step"] for step in stopped.steps] == [NO_SYNC + 1]
-    assert f"step {STOPPED}: vLLM server 0 has not answered for agon.engine_timeout=20 seconds" in stopped.output
+    assert f"step {STOPPED}: vLLM server 0 has not answered for agon.engine_timeout=60 seconds" in stopped.output
     assert f"Step {STOPPED - 1} is saved. {AGAIN}" in stopped.output
 
 
 @pytest.mark.parametrize("which", ["continued", "not_synced", "stopped"])
 def test_a_failed_run_ends_soon(which: str, request: pytest.FixtureRequest) -> None:
-    assert seconds(request.getfixturevalue(which)) < 120
+    assert seconds(request.getfixturevalue(which)) < 180
 
 
 def test_what_was_learned_before_a_failure_is_saved(killed: Run, stopped: Run) -> None:
