@@ -38,8 +38,8 @@ from agon_verl.rollout.wire import ADAPTER
 
 # The sizes of a mark: noise of this standard deviation over sqrt(r) times LoRA's scaling, so 0.1 at 0.8 for rank 16 and
 # alpha 32. A layer's output then changes by about half as much as its input is large. Qwen2.5-Coder-1.5B in bfloat16 on
-# an H200, gap to its own adapter and to the nearest other policy: 0.005 and 0.016 at 0.05, 0.006 and 0.028 at 0.1, 0.005
-# and 0.063 at 0.2, 0.008 and 0.11 at 0.4; at 0.8 the model is chaotic, 0.07 and 0.07.
+# an H200, gaps to its own adapter and to the nearest other policy: 0.005 and 0.016 at 0.05, 0.006 and 0.028 at 0.1,
+# 0.005 and 0.063 at 0.2, 0.008 and 0.11 at 0.4; at 0.8 the model is chaotic, 0.07 and 0.07.
 LOUDNESS = (0.025, 0.05, 0.1, 0.2, 0.4, 0.8, 1.6)
 TOLERANCE = 0.1  # the most that the engines may differ by on average with the adapters as they are
 TELLING = 6.0  # the separation of the policies, in gaps of the engines, at which a mark is worth a sync

@@ -7,6 +7,8 @@ from pathlib import Path
 import numpy as np
 import psutil
 
+from agon_verl.game.transcript import ENDED
+
 SUM, SAME_SUM = r"\sum_{k=1}^{n} k", r"\frac{n(n+1)}{2}"  # needs the worker processes
 ENDLESS = r"\sum_{k=1}^{n} 9^{9^{9^{k}}}"
 
@@ -35,7 +37,12 @@ def test_verls_reward_worker(tiny: Path) -> None:
     )
     tokenizer = AutoTokenizer.from_pretrained(tiny / "model")
     cases = [(SAME_SUM, SUM, "correct"), ("n^2", SUM, "wrong"), (ENDLESS, SUM, "timeout"), ("12", "12", "correct")]
-    texts = [tokenizer(f"<think>r</think><answer>{answer}</answer>")["input_ids"] for answer, _, _ in cases]
+    written = [f"<think>r</think><answer>{answer}</answer>" for answer, _, _ in cases]
+    # What the rollout reports of a completion decides about an answer inside reasoning that never closes.
+    cases += [("12", "12", "correct"), ("12", "12", "no_answer")]
+    written += ["<think>r<answer>12</answer>"] * 2
+    reported = [{}] * (len(cases) - 2) + [{ENDED: True}, {ENDED: False}]
+    texts = [tokenizer(text)["input_ids"] for text in written]
     readable = [tokenizer.decode(text, skip_special_tokens=True) for text in texts]
     length = max(map(len, texts))
     batch = DataProto.from_dict(
@@ -47,6 +54,7 @@ def test_verls_reward_worker(tiny: Path) -> None:
             "data_source": np.array(["test"] * len(cases), dtype=object),
             "reward_model": np.array([{"ground_truth": gold} for _, gold, _ in cases], dtype=object),
             "extra_info": np.array([{} for _ in cases], dtype=object),
+            "tool_extra_fields": np.array(reported, dtype=object),
         },
     )
     assert SAME_SUM in readable[0].replace(" ", ""), "the tiny tokenizer must be able to spell the answer"
@@ -58,7 +66,7 @@ def test_verls_reward_worker(tiny: Path) -> None:
             worker = ray.remote(RewardLoopWorker).remote(config)
             results = ray.get(worker.compute_score_batch.remote(batch), timeout=120)
             assert [item["reward_extra_info"]["verdict"] for item in results] == [verdict for _, _, verdict in cases]
-            assert [item["reward_score"] for item in results] == [2.5, 0.5, 0.5, 2.5]
+            assert [item["reward_score"] for item in results] == [2.5, 0.5, 0.5, 2.5, 2.0, 0.0]
             pool = _pool_processes() - before
             assert pool
             ray.kill(worker)
