@@ -80,7 +80,7 @@ def example(options: argparse.Namespace, settings: GpuSettings, work: Work, asks
     chosen = data_arguments(options, asks_for_tags)
     return Example(
         name="one_gpu",
-        title=f"{Path(options.model).name} on {options.data}",
+        title=f"{Path(options.model).name} on {Path(options.data).stem}",
         build=lambda folder: write_data(chosen, folder),
         built_from="\n".join(chosen),
         overrides=[

@@ -85,7 +85,7 @@ class Running:
     def _borrow(self, players: Any, **_: Any) -> Any:
         self.starts += 1
         lent = SimpleNamespace(close=lambda: None, players=players)
-        for name in ("generate", "excess", "count", "read"):
+        for name in ("generate", "excess", "count", "read", "control"):
             setattr(lent, name, getattr(self.engine, name))
         return lent
 

@@ -3,8 +3,10 @@
 import numpy as np
 import pytest
 import torch
-import verl.trainer.ppo.v1  # noqa: F401  makes the plugin register its trainer and estimators
+import verl.trainer.ppo.v1  # noqa: F401  before the trainer, which is a subclass of its own
 from verl.trainer.ppo.core_algos import get_adv_estimator_fn
+
+import agon_verl.trainer.step  # noqa: F401  registers the estimators
 
 
 @pytest.mark.parametrize("normalize", [True, False])

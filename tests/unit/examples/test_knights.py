@@ -11,8 +11,8 @@ from examples.knights import compute_score, puzzles
 TRUTH = "Ann is a knight, Bob is a knave, and Cy is a knight."
 
 
-def score(completion: str, truth: Any = TRUTH) -> dict[str, Any]:
-    return asyncio.run(compute_score("knights", completion, truth))
+def score(completion: str, truth: Any = TRUTH, **extra_info: bool) -> dict[str, Any]:
+    return asyncio.run(compute_score("knights", completion, truth, extra_info))
 
 
 @pytest.mark.parametrize(
@@ -39,8 +39,11 @@ def test_less_more_or_other_than_that_is_wrong(answer: str) -> None:
     assert score(f"<think>Hm.</think><answer>{answer}</answer>")["verdict"] == "wrong"
 
 
-def test_what_is_thought_aloud_does_not_count() -> None:
-    assert score(f"<think><answer>{TRUTH}</answer></think>I do not know.")["verdict"] == "no_answer"
+def test_what_is_thought_aloud_counts_only_if_the_model_ended_there() -> None:
+    thought = f"<think><answer>{TRUTH}</answer>"
+    assert score(f"{thought} Or not", completion_ended=False)["verdict"] == "no_answer"
+    ended = score(f"{thought}</think>", completion_ended=True)
+    assert (ended["verdict"], ended["format"]) == ("correct", 0.0)
 
 
 def test_every_possibility_at_once_is_no_answer() -> None:
