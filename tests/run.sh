@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # The checks of this repository. The first arguments choose which, the others go to pytest:
 #
-#   bash tests/run.sh                   everything, about 15 minutes on two cores
+#   bash tests/run.sh                   everything, about half an hour on two cores
 #   bash tests/run.sh lint              ruff, mypy and the import contract
 #   bash tests/run.sh unit              tests/unit: plain Python, about half a minute
 #   bash tests/run.sh sandbox           tests/sandbox: programs and answers judged in processes of their own
@@ -43,7 +43,7 @@ done
 if ((${#folders[@]} + $# == 0)); then exit 0; fi
 
 # Starting verl keeps little more than one core busy, so most of the runs have a process of their own.
-runs=(tests/real/test_pair_run.py tests/real/test_methods.py tests/real/test_resume.py)
+runs=(tests/real/test_{pair_run,methods,resume,reward_model,self_check}.py)
 if (($#)) || [[ " ${chosen[*]} " != *" real "* ]]; then
   echo "== pytest ${folders[*]} $*"
   exec python -m pytest "${folders[@]}" "$@"
