@@ -2,6 +2,7 @@
 
 import errno
 import fcntl
+import logging
 import os
 import subprocess
 import sys
@@ -188,6 +189,16 @@ def test_reasoning_tags_that_decoding_drops(good: list[str]) -> None:
     assert "<|user|>" in message and "reward.reward_manager" in message
     kept = ("reward.reward_manager.source=importlib", "reward.reward_manager.name=TagKeepingRewardManager")
     check_files(composed(*good, "agon.reasoning_tags=['<|user|>','</think>']", *kept))
+
+
+@pytest.fixture
+def caplog(caplog: pytest.LogCaptureFixture) -> pytest.LogCaptureFixture:
+    """Libraries that other tests use in this process raise the level of the root logger or disable existing ones."""
+    caplog.set_level(logging.WARNING, logger="agon_verl")
+    for name, logger in logging.root.manager.loggerDict.items():
+        if name.startswith("agon_verl") and isinstance(logger, logging.Logger):
+            logger.disabled, logger.propagate = False, True
+    return caplog
 
 
 def test_a_model_that_knows_no_reasoning_tags_gets_a_warning(
