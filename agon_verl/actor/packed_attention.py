@@ -161,7 +161,7 @@ def _fused_kernel() -> Callable | None:
     parameters = inspect.signature(varlen_attn).parameters
     if not {"scale", "window_size"} <= set(parameters):  # 2.10
         return None
-    # Later versions want to be told that query heads share key heads; earlier ones find it in the shapes.
+    # Later versions need a flag that query heads share key heads; earlier ones find it in the shapes.
     return partial(varlen_attn, enable_gqa=True) if "enable_gqa" in parameters else varlen_attn
 
 

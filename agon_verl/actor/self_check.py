@@ -146,10 +146,8 @@ def check_serving(adapters: Sequence[str], engines: Engines) -> Outcome:
     def apart(mark: Mark) -> float:
         return separation(adapters, {**engines.trained(samples, mark, adapters), **others})
 
-    last, undecided = (
-        UNMARKED,
-        [f"{a} on replica {r}" for r, a in dict.fromkeys((s.replica, s.adapter) for s in samples)],
-    )
+    last = UNMARKED
+    undecided = [f"{a} on replica {r}" for r, a in dict.fromkeys((s.replica, s.adapter) for s in samples)]
     for mark in loud_enough(apart, floor):
         measured = _measure(adapters, engines, mark, last)
         figures.append(f"marked with {mark.loudness:g}: {', '.join(map(str, measured))}")
@@ -323,12 +321,12 @@ def log_probs(
     any_adapter: str,
 ) -> dict[str, list[list[float]]]:
     """The trainer's log-probs under each policy, on ranks that collect outputs."""
-    found = {}
+    by_policy = {}
     for policy in policies:
         data = rows(samples, any_adapter if policy == BASE else policy)
         tu.assign_non_tensor(data, no_lora_adapter=policy == BASE)
         output = infer(data)
         if output is not None:
             responses = response_from_nested(output["log_probs"], data["response_mask"])
-            found[policy] = [row.tolist() for row in responses.unbind()]
-    return found
+            by_policy[policy] = [row.tolist() for row in responses.unbind()]
+    return by_policy

@@ -11,7 +11,7 @@ verifier's comparison whether the value there equals the draft's answer, in any 
 
 A number that merely occurs stays: an operand, a number in a pair, an index, a value that the problem states for the
 same quantity (`a_1 = 1`), and a small number in an equation that is still to be solved (`3x - x = 2`), unless the
-problem asks for its other side (`m + n = 7`). What cannot be told apart is withheld, such as an intermediate result
+problem asks for its other side (`m + n = 7`). What cannot be distinguished is withheld, such as an intermediate result
 that is by chance the same number ("the floor is 5").
 
 A draft is written by a policy that may be stuck in a loop, or gain from being read. So every place reads a bounded
