@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from agon_verl.health.rules import NAMES
 from agon_verl.pair import checkpoint
 from tests.real.runs import PROMPTS, N, Run, changed, main_ppo, read_jsonl, sizes
 
@@ -23,8 +24,8 @@ def run(tiny: Path, tmp_path_factory: pytest.TempPathFactory) -> Run:
         "trainer.total_training_steps=10",
         "agon.alarms.patience=2",
         "agon.alarms.limits.distance=1.5",
-        "agon.alarms.limits.no_reasoning=null",  # what random weights write has no tags
         "agon.alarms.stop=[distance]",
+        *(f"agon.alarms.limits.{name}=null" for name in NAMES if name != "distance"),  # random weights raise others
         "trainer.val_before_train=false",
         f"trainer.default_local_dir={folder / 'checkpoints'}",
         f"trainer.rollout_data_dir={folder / 'pairs'}",
