@@ -2,13 +2,14 @@
 
     python -m examples.one_gpu --model Qwen/Qwen2.5-1.5B-Instruct
     python -m examples.one_gpu --model PATH --data math --response 2048 --steps 100
-    python -m examples.one_gpu --model PATH --data train.jsonl --heldout-from test.jsonl trainer.seed=1
+    python -m examples.one_gpu --model PATH --data train.jsonl --heldout-from test.jsonl agon.reward=coop
 
 Run it in a clone, in the environment in which verl trains. The settings follow from the model's shape and the GPU's
 memory (`gpu_settings.py`); `--dry-run` shows them and the command. Arguments with `=` go to verl and win.
 """
 
 import argparse
+import hashlib
 import shlex
 import sys
 from collections.abc import Sequence
@@ -43,7 +44,10 @@ def arguments(line: Sequence[str] | None = None) -> argparse.Namespace:
     add("--rerun", action="store_true", help="train again even if this run is finished")
     add("--dry-run", action="store_true", help="print the settings and the commands, and end")
     add("overrides", nargs="*", help="further settings, as verl's command takes them")
-    return parser.parse_args(line)
+    options = parser.parse_intermixed_args(line)
+    if any(override.startswith("trainer.total_training_steps=") for override in options.overrides):
+        parser.error("use --steps for the number of training steps")
+    return options
 
 
 def data_arguments(options: argparse.Namespace, asks_for_tags: bool) -> list[str]:
@@ -59,6 +63,11 @@ def data_arguments(options: argparse.Namespace, asks_for_tags: bool) -> list[str
         chosen += ["--heldout-from", options.heldout_from]
     tags = ["--reasoning-tags"] if asks_for_tags else []
     return [*chosen, "--heldout", str(options.heldout), "--against", "none", *tags]
+
+
+def content(table: str) -> str:
+    """What determines a table: the bytes of a file, the name of anything else."""
+    return hashlib.sha256(Path(table).read_bytes()).hexdigest() if Path(table).is_file() else table
 
 
 def write_data(chosen: Sequence[str], folder: Path) -> None:
@@ -78,11 +87,12 @@ def memory_of_gpu() -> float:
 
 def example(options: argparse.Namespace, settings: GpuSettings, work: Work, asks_for_tags: bool) -> Example:
     chosen = data_arguments(options, asks_for_tags)
+    tables = filter(None, (options.data, options.table, options.heldout_from))
     return Example(
         name="one_gpu",
         title=f"{Path(options.model).name} on {Path(options.data).stem}",
         build=lambda folder: write_data(chosen, folder),
-        built_from="\n".join(chosen),
+        built_from="\n".join([*chosen, *map(content, tables)]),
         overrides=[
             *settings.overrides(work),
             "actor_rollout_ref.actor.optim.lr=1e-4",  # twice the paper's: a short run

@@ -8,6 +8,7 @@ import hashlib
 import json
 import os
 import re
+import shlex
 import shutil
 import signal
 import subprocess
@@ -22,6 +23,7 @@ import pandas as pd
 from tqdm import tqdm
 
 from agon_verl.evaluate.statistics import exact_interval
+from agon_verl.pair import checkpoint
 from agon_verl.pair.run_folder import Metrics, read_metrics
 from agon_verl.report.__main__ import write_report
 from agon_verl.report.runs import ReportError
@@ -97,6 +99,9 @@ class Example:
 
     def run(self, out: Path, rerun: bool) -> None:
         inputs, folder = build_once(self.inputs(out), self.build), self.folder(out)
+        if not rerun and not is_finished(folder) and (saved := checkpoint.latest(folder / "checkpoints")):
+            command = shlex.join([*self.command(out), "trainer.resume_mode=auto"])
+            sys.exit(f"This run ended early and left {saved}. Continue it with\n{command}\nor start again with --rerun")
         if rerun or not is_finished(folder):
             shutil.rmtree(folder, ignore_errors=True)
             folder.mkdir(parents=True)

@@ -17,7 +17,8 @@ from tests.recipes import composed
 
 ROOT = Path(__file__).resolve().parents[2]
 HISTORY = ROOT / "CHANGELOG.md"  # which names what was renamed or removed
-PAGES = sorted({*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md"), ROOT / "examples" / "knights.py"} - {HISTORY})
+EXAMPLES = {ROOT / "examples" / "knights.py", ROOT / "examples" / "one_gpu.py"}
+PAGES = sorted({*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md"), *EXAMPLES} - {HISTORY})
 RECIPES = sorted((ROOT / "recipes").rglob("*.yaml"))
 
 BLOCK = re.compile(r"^```(\w*)\n(.*?)^```", re.DOTALL | re.MULTILINE)

@@ -14,6 +14,7 @@ import agon_verl.report
 from agon_verl.game.prompts import challenge_messages
 from agon_verl.game.transcript import read
 from agon_verl.game.withhold import WITHHELD, withhold_answer
+from agon_verl.pair.checkpoint import MANIFEST
 from agon_verl.pair.run_folder import read_metrics
 from examples import quickstart, runner, smollm2
 from examples.toy.build import split
@@ -193,6 +194,18 @@ def test_without_the_reports_packages_the_rest_is_shown(
     example.run(tmp_path, rerun=False)
     printed = capsys.readouterr().out
     assert "A drafts, B challenges" in printed and "not written: jinja2 is needed" in printed
+
+
+def test_a_run_that_ended_early_keeps_its_checkpoint(tmp_path: Path) -> None:
+    example = runner.Example("name", "A title", lambda folder: None, "built from this", [], steps=4)
+    saved = example.folder(tmp_path) / "checkpoints" / "global_step_2"
+    saved.mkdir(parents=True)
+    (saved / MANIFEST).write_text("{}")
+    with pytest.raises(
+        SystemExit, match=r"(?s)left .*global_step_2\. Continue it with.*resume_mode=auto\nor start again"
+    ):
+        example.run(tmp_path, rerun=False)
+    assert (saved / MANIFEST).exists()
 
 
 def test_the_run_folder_depends_on_the_settings() -> None:

@@ -94,3 +94,25 @@ def test_a_model_that_cannot_fit_is_refused_before_anything_starts(model: Path, 
     with pytest.raises(SystemExit, match="the GPU has 1 GiB"):
         one_gpu.run(one_gpu.arguments(line))
     assert not (tmp_path / "out").exists()
+
+
+def test_a_table_of_the_same_name_but_other_content_is_other_data(table: Path, tmp_path: Path) -> None:
+    def folders() -> tuple[Path, Path]:
+        options = one_gpu.arguments(["--model", "m", "--data", str(table)])
+        work = Work(16, 8, prompt_length(1024), 1024)
+        settings = fit(DecoderShape.of({**COMMON, **SHAPES["qwen3-0.6b"]}), 80 * GIB, work)
+        made = one_gpu.example(options, settings, work, asks_for_tags=True)
+        return made.inputs(tmp_path), made.folder(tmp_path)
+
+    before = folders()
+    assert folders() == before
+    table.write_text(table.read_text().replace("What is", "Compute"))
+    assert not set(folders()) & set(before)
+
+
+def test_settings_may_stand_anywhere_but_the_steps_have_an_option(capsys: pytest.CaptureFixture[str]) -> None:
+    options = one_gpu.arguments(["agon.reward=coop", "--model", "m", "agon.lr.A=1e-5", "--steps", "5", "data.seed=1"])
+    assert options.overrides == ["agon.reward=coop", "agon.lr.A=1e-5", "data.seed=1"] and options.steps == 5
+    with pytest.raises(SystemExit):
+        one_gpu.arguments(["--model", "m", "trainer.total_training_steps=5"])
+    assert "use --steps" in capsys.readouterr().err
