@@ -59,6 +59,8 @@ def setting(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
         pytest.skip("PyTorch sees no GPU")
     if not model:
         pytest.skip("no model: pytest tests/gpu --model PATH")
+    if (weights := Path(model).expanduser()).is_dir():
+        model = str(weights.resolve())  # the runs have working folders of their own
     folder = tmp_path_factory.mktemp("gpu")
     made = Setting(folder, model, bool(on_cpu), tuple(request.config.getoption("--override")))
     jobs.prepare(made, request.config.getoption("--data"))

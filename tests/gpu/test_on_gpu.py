@@ -1,6 +1,6 @@
 """Does agon-verl work on this machine, with this model?
 
-    pytest tests/gpu --model PATH_OR_NAME        # at most 10 minutes on one GPU
+    pytest tests/gpu --model PATH_OR_NAME        # meant to take at most 10 minutes on one GPU
 
 Three launches of Agon and one of stock verl, then export, evaluation and serving. Needs nothing but pytest beside the
 environment in which verl trains. What was measured is printed at the end. The order of the tests keeps the GPU busy:
@@ -18,7 +18,7 @@ from tests.gpu.jobs import HELD_OUT, LAST, SAVED, LaterJobs, Served, Setting
 from tests.real.runs import Run, succeeded
 
 GAP = 0.02  # between rollout and training, in probability on average; 0.002 to 0.007 with models in bfloat16
-ROUNDING = 0.1  # of two kernels in bfloat16; rows that see each other differ by more than 1
+ROUNDING = 0.1  # of two kernels in bfloat16
 WAYS = ("A_to_B", "B_to_A", "A_alone", "B_alone")
 
 

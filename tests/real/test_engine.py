@@ -2,7 +2,6 @@
 
 import os
 from collections.abc import Iterator
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,10 +12,8 @@ from safetensors.torch import load_file, save_file
 from tensordict import NonTensorData, NonTensorStack, TensorDict
 from verl import DataProto
 from verl.utils import tensordict_utils as tu
-from verl.utils.config import omega_conf_to_dataclass
 from verl.utils.debug.metrics import calculate_debug_metrics
 from verl.utils.metric import reduce_metrics
-from verl.workers.utils.losses import ppo_loss
 from verl.workers.utils.padding import response_from_nested
 
 from agon_verl.actor import engine as engine_module
@@ -27,6 +24,7 @@ from agon_verl.actor.tensors import adapter_distance, adapter_parameters, save
 from agon_verl.errors import CheckpointError
 from agon_verl.pair.checkpoint import ADAPTER_FILE, TRAINING_STATE
 from agon_verl.rollout.wire import ADAPTER
+from tests.packed_against_padded import engine_of
 from tests.recipes import composed
 
 PROMPT, RESPONSE = 6, 5
@@ -42,13 +40,7 @@ def one_rank(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
 
 
 def make_engine(tiny: Path, *overrides: str) -> tuple[MultiAdapterEngine, Any]:
-    config = composed("+recipe=agon_cpu", f"actor_rollout_ref.model.path={tiny / 'model'}", *overrides)
-    config.actor_rollout_ref.actor.optim.total_training_steps = 10
-    actor = omega_conf_to_dataclass(config.actor_rollout_ref.actor)
-    model = omega_conf_to_dataclass(config.actor_rollout_ref.model)
-    engine = MultiAdapterEngine(model, actor.engine, actor.optim, actor.checkpoint)
-    engine.initialize()
-    return engine, partial(ppo_loss, config=actor)
+    return engine_of(composed("+recipe=agon_cpu", f"actor_rollout_ref.model.path={tiny / 'model'}", *overrides))
 
 
 def batch(adapter: str, rows: int, padding: int = 0, seed: int = 0) -> TensorDict:

@@ -1,9 +1,10 @@
-"""A run that meets one failure after the other and loses nothing: the same command continues after each.
+"""A run that meets one failure after the other and loses nothing.
 
 The first run is killed inside the save of step 7. The second goes back to step 3, the end of an epoch, and must be in
 the state of that save and see the problems that the first saw; in the update of its step 7 vLLM is killed. The others
-go on where the first was killed, with one adapter frozen and no save due: in the validation after step 7 the judge
-hangs; after the update of step 9 vLLM does not take the adapters; in step 11 vLLM's engine stops answering.
+go on where the first was killed, by the same command, with one adapter frozen and no save due: in the validation after
+step 7 the judge hangs; after the update of step 9 vLLM does not take the adapters; in step 11 vLLM's engine stops
+answering.
 """
 
 import signal
