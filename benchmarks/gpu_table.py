@@ -140,7 +140,7 @@ def read_run(argument: str) -> tuple[tuple[str, int], tuple[float, float]]:
     steps = [line["data"] for line in lines if line["step"] > 0]
     seconds = statistics.median(step["timing_s/step"] for step in steps[1:] or steps)
     peaks = [v for step in steps for k, v in step.items() if k.endswith("perf/max_memory_allocated_gb")]
-    return (name, int(cap)), (seconds, max(peaks))
+    return (name, int(cap)), (seconds, max(peaks) * GIB / 1e9)  # verl's "gb" are 2**30 bytes
 
 
 def main() -> None:

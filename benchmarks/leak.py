@@ -109,11 +109,12 @@ def main() -> None:
     print("\n".join(leak_table(readable)), end="\n\n")
     played = [
         (
-            states(record["attempt"]["shown"] or "", draft.answer) if draft else False,
+            states(record["attempt"]["shown"] or "", draft.answer),
             record["pair"]["draft"]["correct"] >= 1,
             record["pair"]["challenge"]["correct"] >= 1,
         )
         for record, draft in zip(pairs, drafts, strict=True)
+        if draft
     ]
     print("\n".join(copying_table(played)))
     leaking = [draft for draft in readable if draft.right and states(draft.shown["value"], draft.answer)]

@@ -145,7 +145,7 @@ def measured(out: Path, name: str, rollouts: int, ranks: int) -> dict[str, list[
             "tokens generated per second": rollouts * step["response_length/mean"] / seconds["gen"],
             "tokens trained on per second": tokens / trained,
             "tokens trained on": tokens,
-            "peak training memory, GB": max(memory),
+            "peak training memory, GiB": max(memory),
         }
         for row, value in values.items():
             rows.setdefault(row, []).append(value)

@@ -31,7 +31,7 @@ def test_a_measured_step_replaces_the_h200s_numbers_alone(tmp_path: Path) -> Non
     )
     figures = Figures(read_updates(lines), dict([read_run(f"qwen3-1.7b:1024:{metrics}")]))
     found = rows(table(figures))
-    assert found["Qwen3-1.7B", "1,024"][3] == "31 s, 33 GB"
+    assert found["Qwen3-1.7B", "1,024"][3] == "31 s, 36 GB"
     others = [cell for key, row in found.items() for cell in row if key != ("Qwen3-1.7B", "1,024")]
     assert all(cell == "–" or ", ~" in cell for cell in others)
     assert figures.updates.keys() == {("qwen3-0.6b", 1024)} and figures.updates["qwen3-0.6b", 1024]["seconds"] == 1.0
