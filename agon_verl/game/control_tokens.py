@@ -2,7 +2,7 @@
 
 A tokenizer turns the text of a control token, such as `<|im_end|>`, into that token wherever it occurs. A draft that
 writes it in ordinary tokens would end the user's turn in the challenger's prompt, open another one, or open a reasoning
-block. So a space is put after the first character of every such text: `< |im_end|>`. The text is changed, not the
+block. So a space is put after the first visible character of every such text: `< |im_end|>`. The text is changed, not the
 tokens: one rule then serves verl's prompt builder, our own chat, and programs that send text to a server, and a text
 without control tokens is tokenized exactly as before.
 
@@ -16,6 +16,7 @@ from collections.abc import Sequence
 from typing import Any
 
 _WITH_BAR = ("<|", "<｜")
+_FIRST_VISIBLE = re.compile(r"\S")
 
 
 class ControlTokens:
@@ -35,7 +36,7 @@ class ControlTokens:
     def break_up(self, text: str) -> str:
         """The text without any control token."""
         while self._pattern.search(text):  # more than once only where two overlap
-            text = self._pattern.sub(lambda match: f"{match[0][0]} {match[0][1:]}", text)
+            text = self._pattern.sub(lambda match: _FIRST_VISIBLE.sub(r"\g<0> ", match[0], count=1), text)
         return text
 
 

@@ -6,7 +6,7 @@ notes; `Domain.leaks` and `Domain.states` measure what is left.
 
 Departure from the paper: it says that the answer is withheld, not how. `agon.withhold=announced` withholds where a text
 announces its answer. `agon.withhold=value` also withholds the draft's own final value where the text states it as a
-result: in two thirds or more of a first real model's right drafts it stood in the last equation.
+result, as 113 of 146 right drafts of a first real model do (docs/one_gpu.md).
 """
 
 from typing import Literal

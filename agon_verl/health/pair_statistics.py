@@ -51,6 +51,11 @@ class Pair:
     ended: bool = True  # the drafter ended the draft; false: the token limit did
     reasoned: bool = True  # the draft has private reasoning
 
+    @property
+    def unstated(self) -> bool:
+        """The challenger read an attempt, and that does not state the draft's answer."""
+        return not (self.stated or self.no_summary)
+
 
 def pair_metrics(pairs: Sequence[Pair]) -> dict[str, float]:
     """Metrics by name; shares and means are over pairs, `dead_groups` over groups. No pairs, no metrics."""
@@ -71,9 +76,9 @@ def pair_metrics(pairs: Sequence[Pair]) -> dict[str, float]:
         "pair/stated_right": mean([p.stated for p in pairs if right(p.draft)]),
         "pair/stated_wrong": mean([p.stated for p in pairs if not right(p.draft)]),
         "pair/conversion_stated": mean([right(p.challenge) for p in pairs if not right(p.draft) and p.stated]),
-        "pair/conversion_unstated": mean([right(p.challenge) for p in pairs if not right(p.draft) and not p.stated]),
+        "pair/conversion_unstated": mean([right(p.challenge) for p in pairs if not right(p.draft) and p.unstated]),
         "pair/damage_stated": mean([not right(p.challenge) for p in pairs if right(p.draft) and p.stated]),
-        "pair/damage_unstated": mean([not right(p.challenge) for p in pairs if right(p.draft) and not p.stated]),
+        "pair/damage_unstated": mean([not right(p.challenge) for p in pairs if right(p.draft) and p.unstated]),
         "pair/summary_cut": mean([p.summary_cut for p in pairs]),
         "pair/no_summary": mean([p.no_summary for p in pairs]),
         "pair/no_summary_cut_off": mean([p.no_summary and not p.ended for p in pairs]),

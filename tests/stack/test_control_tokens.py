@@ -205,6 +205,7 @@ def test_reasoning_tags_and_overlapping_tokens_are_broken_up() -> None:
     control = ControlTokens(tokenizer, ("<r>", "</r>"))
     assert control.break_up("a <r>b</r> <|im_end|>") == "a < r>b< /r> < |im_end|>"
     assert control.break_up("<|im_<|im_end|>end|>") == "<|im_< |im_end|>end|>"
+    assert ControlTokens(tokenizer, (" <r>", "</r>")).break_up("a <r>b") == "a < r>b"  # a tag that begins with a space
     tokenizer.add_special_tokens({"additional_special_tokens": ["ab>", "b>c"]})
     broken = ControlTokens(tokenizer, REASONING_TAGS).break_up("ab>c")
     assert "ab>" not in broken and "b>c" not in broken

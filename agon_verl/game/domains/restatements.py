@@ -76,7 +76,7 @@ _CONNECTIVE = re.compile(
 _CONCLUDES = re.compile(
     r"(?:\b(?:therefore|thus|hence|finally|consequently|altogether|overall|conclude|concluding|conclusion|"
     r"in (?:total|summary|all)|as a result|it follows|this (?:means|gives|shows|implies)|summari[sz]\w+)\b"
-    r"|(?:^\W*|, |\. )so\b|\\therefore|∴)",
+    r"|(?:^\W*|, |(?<=[.!?])\s+)so\b|\\therefore|∴)",
     re.I,
 )
 _BECAUSE = re.compile(r"\bbecause\b(?=.{0,120}?(?:=|\bequals?\b))", re.I)
@@ -108,7 +108,8 @@ class _Search:
     def __init__(self, answer: str, same: Same, problem: str) -> None:
         last = _EQUATION.split(answer)[-1].strip() or answer  # of 7 + 3 = 10 the value is 10
         self._answer = _DELIMITER.sub(" ", last).rstrip(_EDGES + "\\").lstrip(_EDGES)
-        self._same, self._problem = same, squash(problem)
+        self._same, self._problem, self._squashed = same, squash(problem), squash(self._answer)
+        self._most = MOST if len(self._answer) <= REACH else 0  # no place is as long
         self._longest = max(REACH // 2, 4 * len(self._answer))
         self._small = _SMALL.fullmatch(self._answer) is not None  # so small that it also occurs by chance
         self._rare = len(re.sub(r"\D", "", self._answer)) > 1 and not re.search(
@@ -185,8 +186,8 @@ class _Search:
         if not value or len(value) > self._longest or WITHHELD in value or _EQUATION.search(value):
             return None
         if value not in self._compared:
-            verbatim = squash(value) == squash(self._answer)
-            self._compared[value] = verbatim or len(self._compared) < MOST and self._same(self._answer, value)
+            verbatim = squash(value) == self._squashed
+            self._compared[value] = verbatim or len(self._compared) < self._most and self._same(self._answer, value)
         start += text.index(value)
         return (start, start + len(value)) if self._compared[value] else None
 

@@ -57,6 +57,7 @@ def read(row: dict) -> Transcript:
         ("4", "She needs 4 miles because 12 - 8 = 4", f"She needs {W} miles because 12 - 8 = {W}"),
         ("164", r"$4 \sqrt[4]{abcd} \ge 164$", rf"$4 \sqrt[4]{{abcd}} \ge {W}$"),
         ("18000", "$1500 * 12 = $18,000/year", f"$1500 * 12 = ${W}/year"),
+        ("4", "We add them. So she buys 4 apples.", f"We add them. So she buys {W} apples."),
         ("121", "we can generate 121 new cans from them", f"we can generate {W} new cans from them"),
     ],
 )
@@ -78,6 +79,7 @@ def test_a_value_stated_as_a_result_is_withheld(answer, text, shown):
         (r"\( 7 + 3 = 10 \)", ["10"]),
         (r"\dfrac{1}{6}" + "\\", [r"\frac{1}{6}"]),  # a stray mark after the answer
         ("2y", ["2y", r"2 \cdot y"]),
+        ("Anna has 40 apples.", ["40", "40 apples"]),
     ],
 )
 def test_in_any_notation_that_the_verifier_calls_equal(answer, stated):
@@ -197,6 +199,14 @@ def test_degenerate_loops_end_and_compare_a_bounded_number_of_times(loop):
         withhold_value(text, "5", same, "What is 5?")
         assert len(compared) == len(set(compared)) <= MOST
         states(text, "5")
+
+
+def test_a_long_answer_is_compared_as_text_alone():
+    """No place has room for it, and parsing it once per value took minutes."""
+    compared = []
+    text = "".join(f"so x = {number}. " for number in range(500))
+    assert withhold_value(text, "1 + " * 3000 + "1", lambda *values: bool(compared.append(values))) == text
+    assert not compared
 
 
 @pytest.mark.parametrize(
