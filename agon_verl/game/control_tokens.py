@@ -2,9 +2,9 @@
 
 A tokenizer turns the text of a control token, such as `<|im_end|>`, into that token wherever it occurs. A draft that
 writes it in ordinary tokens would end the user's turn in the challenger's prompt, open another one, or open a reasoning
-block. So a space is put after the first visible character of every such text: `< |im_end|>`. The text is changed, not the
-tokens: one rule then serves verl's prompt builder, our own chat, and programs that send text to a server, and a text
-without control tokens is tokenized exactly as before.
+block. So a space is put after the first visible character of every such text: `< |im_end|>`. The text is changed, not
+the tokens: one rule then serves verl's prompt builder, our own chat, and programs that send text to a server, and a
+text without control tokens is tokenized exactly as before.
 
 A control token is one that the tokenizer calls special, one with a bar as in `<|fim_prefix|>` (Qwen's is not special),
 an added token that the chat template writes (`<think>`, `<tool_call>`), or a reasoning tag. Other added tokens, such as

@@ -15,12 +15,11 @@ from fractions import Fraction
 from typing import Any
 
 from reward_fns.mathematics.expression import Node
-from reward_fns.mathematics.tokens import FUNCTION_COMMANDS, Tokens
+from reward_fns.mathematics.tokens import FUNCTION_COMMANDS, ROUNDED, Tokens
 from reward_fns.mathematics.value import Unsure, agree, evaluate, rounds_to, varies
 
 Tree = Node | None
 
-_ROUNDED = 6  # significant digits a rounded decimal must have to stand for 1/3 or pi
 
 # Notation for an unevaluated operation, for formulas that `expression` does not parse.
 _UNDONE = (FUNCTION_COMMANDS - {r"\exp"}).union(
@@ -152,4 +151,4 @@ def _rounded(written: Node, decimal: Any, value: Any) -> bool:
     if isinstance(value, Fraction) and pow(10, value.denominator.bit_length(), value.denominator) == 0:
         return False  # a finite decimal
     digits = abs(decimal) * Fraction(10) ** places(written)
-    return digits >= 10 ** (_ROUNDED - 1) and rounds_to(value, decimal, places(written))
+    return digits >= 10 ** (ROUNDED - 1) and rounds_to(value, decimal, places(written))

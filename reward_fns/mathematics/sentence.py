@@ -20,6 +20,7 @@ _VERB = re.compile(
     re.I,
 )
 _PIECE = re.compile(r"\s*+(?:([A-Za-z]++(?:['’-][A-Za-z]++)*+)|\$([^$]*+)\$|\\\(([^\\]*(?:\\(?!\))[^\\]*)*+)\\\)),?")
+_VARIABLE = re.compile(r"[A-Za-z]|\$[A-Za-z]\$|\\\( ?[A-Za-z] ?\\\)")
 _HARMLESS = "and base between fewer least less more most over remainder than through up".split()
 _SUSPECT = (NOT_UNITS - set(_HARMLESS)).union(
     """another alternatively cannot could cube inverse may might multiple negative never opposite otherwise possibly
@@ -38,7 +39,10 @@ def stated(answer: str) -> str:
         if piece is None or not _names_something(*piece.groups()):
             return answer
         end = piece.end()
-    return answer[verbs[-1].end() :] if subject else answer
+    rest = answer[verbs[-1].end() :]
+    if _VARIABLE.fullmatch(subject):  # "y is 5" is an equation: it is not x = 5
+        return f"{subject} = {rest}"
+    return rest if subject else answer
 
 
 def _names_something(word: str | None, *formulas: str | None) -> bool:

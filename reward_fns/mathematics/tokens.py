@@ -106,6 +106,7 @@ _REWRITES = [(re.compile(pattern, re.ASCII | re.DOTALL), replacement) for patter
 _THOUSANDS = re.compile(r"(?<![\d.,])[1-9]\d{0,2}(?:,\d{3})+(?!\d|,\S)", re.ASCII)
 _SINGLE = re.compile(r"(?<!\d)\{(\w|\\[A-Za-z]+)\}", re.ASCII)  # \sqrt{2}, {x}
 _SPACE = re.compile(r" (?![A-Za-z0-9.])|(?<![A-Za-z0-9.\\]) ")
+ROUNDED = 6  # significant digits a rounded decimal must have to stand for 1/3 or pi
 _PERIOD = re.compile(r"(\d)\1\1+$|(\d{2,}?)\2+$", re.ASCII)
 _ENDS = "$.,;: \t\r\n*`\\"
 _STARTS = "$,;: \t\r\n*`+"
@@ -135,9 +136,16 @@ def _repeating(digits: str, period: str) -> str:
 
 
 def _continued(match: re.Match[str]) -> str:
-    """0.1666… is 1/6 if the digits show the period: one digit three times, several digits twice."""
+    """0.1666… is 1/6 if the digits show the period: one digit three times, several digits twice.
+
+    In a long decimal digits also repeat by chance: 2.718281828... is e. It stays as it is, and is compared as a rounded
+    number (`formula`), unless the period begins at the point.
+    """
     integer, _, places = match[1].partition(".")
     period = _PERIOD.search(places)
+    is_long = len(f"{integer}{places}".lstrip("0")) >= ROUNDED
+    if period and period.start() and is_long and match[0].endswith("..."):
+        return match[0]
     return _repeating(f"{integer}.{places[: period.start()]}", period[1] or period[2]) if period else match[0]
 
 

@@ -10,6 +10,9 @@ from reward_fns.mathematics import equal as comparison
 from reward_fns.mathematics.sentence import stated
 
 ACCEPTED = {
+    "e": ["2.718281828...", "2.71828..."],
+    r"\sqrt{40}": ["6.324555..."],
+    "x=5": ["x is 5", "$x$ is 5"],
     "10": [
         r"\[ f(\sqrt{29}) = 5 + 5 = 10 \]", r"f(\sqrt{29}) = \lfloor\sqrt{29}\rfloor + 5 = 5 + 5 = 10", "f(2) = 10",
         "f^{-1}(3) = 10", "f'(1) = 10", "P(3) + Q(2) = 10", "S = f(2) = 10", "mn = 10", "a - b = 10", "a+b+c=4+6=10",
@@ -50,7 +53,7 @@ ACCEPTED = {
     r"\frac{1}{6}": [r"0.1\bar{6}", "0.1666…", "0.16666...", r".1\overline{6}"],
     r"\frac{1}{7}": [r"0.\overline{142857}", "0.142857142857…"],
     r"\frac{4}{33}": ["0.1212...", r"0.\bar{12}"],
-    "3": ["3.000…", r"2.\bar{9}"],
+    "3": ["3.000…", r"2.\bar{9}", "2.999999..."],
 }  # fmt: skip
 
 REFUSED = {
@@ -101,7 +104,7 @@ REFUSED = {
     ],
     r"\pi": ["3.14159…", "3.141592653589793…", "3.14…"],
     "x+y=5": ["5", "m+n=5", "x+y=5=6"],
-    "x=5": ["f(2)=5", "m+n=5", "y=5"],
+    "x=5": ["f(2)=5", "m+n=5", "y=5", "y is 5", r"\( y \) is 5"],
 }  # fmt: skip
 
 
