@@ -1,7 +1,7 @@
 """verl's vLLM server with a slot per adapter; the caller of each request names the adapter."""
 
 import argparse
-from collections.abc import Mapping
+from collections.abc import Awaitable, Mapping
 from contextvars import ContextVar
 from typing import Any
 
@@ -47,7 +47,7 @@ class _AdapterEngine:
 
 
 class MultiAdapterServer(vLLMHttpServer):
-    _failure: Exception | None = None  # of a call to vLLM's workers: they did not take the adapters
+    _failure: Exception | None = None  # of a wake-up, or of a call to vLLM's workers: they did not take the adapters
 
     @property
     def _slots(self) -> int:
@@ -74,14 +74,21 @@ class MultiAdapterServer(vLLMHttpServer):
         return "agon_verl.rollout.extension.MultiAdapterWorkerExtension"
 
     async def collective_rpc(self, *args: Any, **kwargs: Any) -> None:
+        await self._keep_failure(super().collective_rpc(*args, **kwargs))
+
+    async def wake_up(self, *args: Any, **kwargs: Any) -> None:
+        await self._keep_failure(super().wake_up(*args, **kwargs))
+
+    async def _keep_failure(self, call: Awaitable[None]) -> None:
+        """One rank makes the call and gets the error; the others of its replica wait for vLLM, and ask `check`."""
         try:
-            await super().collective_rpc(*args, **kwargs)
+            await call
         except Exception as error:
             self._failure = error
             raise
 
     async def check(self) -> None:
-        """Raises if vLLM's engine has died, or failed to take the adapters."""
+        """Raises if vLLM's engine has died, or failed to wake up or to take the adapters."""
         if self._failure is not None:
             raise self._failure
         if self.engine.errored:
@@ -106,3 +113,8 @@ class MultiAdapterReplica(vLLMReplica):
         super().__init__(*args, **kwargs)
         if not (self.is_reward_model or self.is_teacher_model):
             self.server_class = ray.remote(MultiAdapterServer)
+
+    @property
+    def max_concurrency(self) -> int:
+        """vLLM queues requests itself. With verl's 1,000, a ping would wait behind them and count as no answer."""
+        return 1_000_000

@@ -63,8 +63,8 @@ class Watchdog(threading.Thread):
         return self.reason
 
     def end_rollout(self) -> None:
-        """Agent loops first, or each would report its servers as dead."""
-        for actor in reversed(self.actors.values()):
+        """Agent loops first, or each would report its servers as dead. The trainer's thread may be adding them."""
+        for actor in reversed(list(self.actors.values())):
             ray.kill(actor)
 
 

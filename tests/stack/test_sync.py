@@ -4,14 +4,17 @@ import asyncio
 import tempfile
 import threading
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 import torch
+from verl.workers.rollout.replica import RolloutMode
 from verl.workers.rollout.vllm_rollout.bucketed_weight_transfer import BucketedWeightReceiver
 
 from agon_verl.rollout import sync
 from agon_verl.rollout.extension import MultiAdapterWorkerExtension
+from agon_verl.rollout.server import MultiAdapterServer
 from agon_verl.rollout.sync import CheckedSender
 from agon_verl.rollout.wire import sync_name
 
@@ -88,6 +91,29 @@ def test_a_receiver_that_never_comes_ends_the_sender(handle: str) -> None:
         raise RuntimeError("the engine has died")
 
     assert str(send(handle, check)) == "the engine has died"
+
+
+class FullEngine:
+    """vLLM's engine, which lives, but finds no memory when it wakes up."""
+
+    errored = False
+
+    async def wake_up(self, tags: list[str]) -> None:
+        raise MemoryError("no room for the weights")
+
+
+def test_a_failed_wake_up_ends_the_senders_of_the_other_ranks(handle: str) -> None:
+    """Only rank 0 sees the error of its call; the others of a tensor-parallel replica ask the server while they wait.
+
+    Rank 0 then starts no transfer, so nobody receives what they send.
+    """
+    server = object.__new__(MultiAdapterServer)
+    server.node_rank, server.rollout_mode, server.engine = 0, RolloutMode.HYBRID, FullEngine()
+    with pytest.raises(MemoryError, match="no room for the weights"):
+        asyncio.run(server.wake_up(tags=["weights"]))
+    with ThreadPoolExecutor() as server_thread:  # the sender's own has a loop already, as the server's process has
+        error = send(handle, lambda: server_thread.submit(asyncio.run, server.check()).result())
+    assert str(error) == "no room for the weights"
 
 
 def test_a_slow_receiver_gets_everything(handle: str, monkeypatch: pytest.MonkeyPatch) -> None:
