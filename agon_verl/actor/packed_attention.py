@@ -5,17 +5,18 @@ the earlier tokens of its own row only. transformers can do that with FlashAtten
 tokens × tokens, 1 GiB for a micro-batch of 32,768. `packed_sdpa` needs no mask:
 
 - on CUDA in half precision one fused kernel for all rows, `torch.nn.attention.varlen`;
-- elsewhere (a CPU, float32, heads of more than 256) SDPA for each row, whose memory grows with the longest row alone.
+- elsewhere (a CPU, float32, heads of more than 256 or not a multiple of 8) SDPA for each row, whose memory grows with
+  the longest row alone.
 
 Both are exact: no token sees another row. The engine sets the lengths of the rows before every forward pass, in
 `rows_in_use`: verl's own forward functions (fused kernels, some vision models) would drop an argument for them.
 """
 
-import importlib.util
 import inspect
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
 import torch
@@ -49,9 +50,18 @@ def attention_for(override: Mapping[str, Any], packed: bool) -> str:
     """What `model.override_config` says; if nothing, FlashAttention where it is installed, else PyTorch's own."""
     if "attn_implementation" in override:
         return override["attn_implementation"]
-    if importlib.util.find_spec("flash_attn") is not None:
+    if flash_attention_installed():
         return "flash_attention_2"
     return PACKED_SDPA if packed else "sdpa"
+
+
+def flash_attention_installed() -> bool:
+    """By the name of its distribution: flash-attn-4 is imported as `flash_attn` too, but has other functions."""
+    try:
+        version("flash-attn")
+    except PackageNotFoundError:
+        return False
+    return True
 
 
 def require_packable(config: Any, recurrent: bool = False) -> None:
@@ -114,9 +124,8 @@ def all_rows(
     tokens = [tensor.squeeze(0).transpose(0, 1) for tensor in (query, key, value)]
     longest = max(rows.lengths)
     left = -1 if window is None else window - 1
-    return fused(*tokens, rows.offsets, rows.offsets, longest, longest, scale=scaling, window_size=(left, 0)).unsqueeze(
-        0
-    )
+    output = fused(*tokens, rows.offsets, rows.offsets, longest, longest, scale=scaling, window_size=(left, 0))
+    return output.unsqueeze(0)
 
 
 def row_by_row(
@@ -148,6 +157,7 @@ def _fuses(query: torch.Tensor, value: torch.Tensor) -> bool:
         query.is_cuda
         and query.dtype in (torch.bfloat16, torch.float16)
         and query.shape[-1] == value.shape[-1] <= FUSED_HEAD
+        and query.shape[-1] % 8 == 0
         and torch.cuda.get_device_capability(query.device) >= (8, 0)
     )
 

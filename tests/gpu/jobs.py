@@ -4,7 +4,6 @@ Start-up is most of the time, so nothing is compiled, no CUDA graph is captured,
 cache of a fixed size: it would otherwise measure the free memory while another process takes or frees some, and fail.
 """
 
-import importlib.util
 import json
 import os
 import random
@@ -177,7 +176,9 @@ def on_gpu() -> list[str]:
 
 def padded(setting: Setting) -> list[str]:
     """What stock verl needs where FlashAttention is not installed; Agon chooses its attention itself."""
-    if setting.on_cpu or importlib.util.find_spec("flash_attn"):
+    from agon_verl.actor.packed_attention import flash_attention_installed  # needs PyTorch, as the other jobs do not
+
+    if setting.on_cpu or flash_attention_installed():
         return []
     return [
         "actor_rollout_ref.model.use_remove_padding=false",

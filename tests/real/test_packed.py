@@ -3,10 +3,12 @@
 import subprocess
 import sys
 from collections.abc import Iterator
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
 import torch
+from torch._subclasses.fake_tensor import FakeTensorMode
 from transformers import (
     Gemma2Config,
     Gemma2ForCausalLM,
@@ -193,7 +195,18 @@ def test_layers_with_a_state_cannot_be_packed(config: type) -> None:
         require_packable(Qwen3Config(), recurrent=True)
 
 
-def test_the_attention_is_chosen_where_the_config_leaves_it_open(qwen3: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def install(folder: Path, distribution: str) -> str:
+    """What `pip` leaves of a package whose import name is flash_attn."""
+    (folder / "flash_attn").mkdir(parents=True)
+    metadata = folder / f"{distribution.replace('-', '_')}-2.8.3.dist-info" / "METADATA"
+    metadata.parent.mkdir()
+    metadata.write_text(f"Metadata-Version: 2.1\nName: {distribution}\nVersion: 2.8.3\n")
+    return str(folder)
+
+
+def test_the_attention_is_chosen_where_the_config_leaves_it_open(
+    qwen3: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """verl would take FlashAttention, which this machine does not have."""
     config = composed(
         "+recipe=agon_cpu",
@@ -207,8 +220,27 @@ def test_the_attention_is_chosen_where_the_config_leaves_it_open(qwen3: Path, mo
 
     assert attention_for({}, packed=False) == "sdpa"
     assert attention_for({"attn_implementation": "eager"}, packed=True) == "eager"
-    monkeypatch.setattr("importlib.util.find_spec", lambda name: name == "flash_attn" or None)
+    monkeypatch.syspath_prepend(install(tmp_path, "flash-attn"))
     assert attention_for({}, packed=True) == attention_for({}, packed=False) == "flash_attention_2"
+
+
+def test_another_package_of_the_same_import_name_is_not_taken_for_flash_attention(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(install(tmp_path, "flash-attn-4"))
+    assert find_spec("flash_attn") is not None
+    assert attention_for({}, packed=True) == PACKED_SDPA
+
+
+@pytest.mark.parametrize(("size", "fuses"), [(64, True), (256, True), (60, False), (264, False)])
+def test_the_fused_kernel_gets_heads_of_the_sizes_that_it_has(
+    size: int, fuses: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """SDPA pads heads that are not a multiple of 8; the kernel for packed rows refuses them."""
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: (9, 0))
+    with FakeTensorMode():
+        head = torch.empty(1, 2, 8, size, dtype=torch.bfloat16, device="cuda")
+    assert packed_attention._fuses(head, head) == fuses
 
 
 def test_a_model_with_a_soft_cap_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
