@@ -8,10 +8,8 @@ keys and values.
 import math
 from dataclasses import dataclass
 
-from agon_verl.trainer.memory import GIB, DecoderShape, MemorySettings, estimate, tokens_that_fit
+from agon_verl.trainer.memory import GIB, MARGIN, USABLE, DecoderShape, MemorySettings, estimate, tokens_that_fit
 
-USABLE = 0.92  # of the card; the rest is for fragments and what the driver takes
-MARGIN = 1.1  # on the trainer's estimate
 VLLM = 3.5 * GIB  # besides weights and cache: CUDA context and graphs, workspaces, adapters
 TOKENS = 16_384  # in a micro-batch; larger ones are not faster
 GRAPH_SIZES = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512)

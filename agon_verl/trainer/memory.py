@@ -1,9 +1,11 @@
 """Roughly how much GPU memory a run's settings take: plain arithmetic on the model's shape.
 
-Per GPU, in bytes, with P parameters in the base, T tokens in a micro-batch, V entries in the vocabulary and G GPUs:
+Per GPU, in bytes, with P parameters in the base, T tokens in a micro-batch, V entries in the vocabulary and G GPUs
+that share the weights:
 
     base        (bytes per weight) P / G
     adapters    weights, moments and the active one's gradients in float32, over G
+    kept        of base and adapters while vLLM samples: less what verl offloads to CPU memory between updates
     activations with gradient checkpointing each layer's input; without, all that every layer keeps
     logits      T V and as much gradient; padded rows are copied once more, because verl cuts the padding off; none
                 with verl's fused kernels
@@ -11,8 +13,8 @@ Per GPU, in bytes, with P parameters in the base, T tokens in a micro-batch, V e
     vLLM        its share of the GPU
 
 An update needs base, adapters, activations and the larger of logits and block, which are not there at the same time;
-and vLLM's share if vLLM keeps it (`rollout.free_cache_engine=false`). Sampling needs base, adapters and vLLM's share.
-The kernels' workspaces are `SPARE`. Of twelve updates measured on an H200 (`tests/unit/trainer/test_memory.py`) the
+and vLLM's share if vLLM keeps it (`rollout.free_cache_engine=false`). Sampling needs what is kept and vLLM's share. The
+kernels' workspaces are `SPARE`. Of twelve updates measured on an H200 (`tests/unit/trainer/test_memory.py`) the
 estimate is 2 to 6 % above the peak with packed rows and 9 to 23 % with padded ones.
 """
 
@@ -23,9 +25,22 @@ from typing import Any
 
 GIB = 2**30
 SPARE = GIB // 2
+USABLE = 0.92  # of a GPU; the rest is for fragments and what the driver takes
+MARGIN = 1.1  # on the estimate, where a setting is derived from it
 MOST_TOKENS = 2**24
 LOG_PROB_CHUNKS = 3 * 2**28  # what log-probs and entropy take at a time, in float32: agon_verl/actor/log_probs.py
 FLOAT32 = 4
+ATTENTION = {"full_attention", "sliding_attention"}  # layers with the same weights
+# Fields that are set where the weights are others: experts, embeddings in every layer, heads of two sizes, compressed
+# keys and values.
+OTHER_WEIGHTS = (
+    "num_experts",
+    "num_local_experts",
+    "n_routed_experts",
+    "hidden_size_per_layer_input",
+    "global_head_dim",
+    "kv_lora_rank",
+)
 
 
 @dataclass(frozen=True)
@@ -43,24 +58,23 @@ class DecoderShape:
 
     @classmethod
     def of(cls, config: Mapping[str, Any]) -> "DecoderShape | None":
-        """None for a model whose shape is another: experts, or fields with other names."""
+        """None for a model with other weights, as its fields show, and where a field is missing or no number."""
         text = config.get("text_config") or config
-        if any(text.get(name) for name in ("num_experts", "num_local_experts", "n_routed_experts")):
+        if any(text.get(name) for name in OTHER_WEIGHTS) or set(text.get("layer_types") or ()) - ATTENTION:
             return None
-        try:
-            hidden, heads = text["hidden_size"], text["num_attention_heads"]
-            return cls(
-                hidden=hidden,
-                layers=text["num_hidden_layers"],
-                heads=heads,
-                key_heads=text.get("num_key_value_heads") or heads,
-                head=text.get("head_dim") or hidden // heads,
-                intermediate=text["intermediate_size"],
-                vocabulary=text["vocab_size"],
-                tied=text.get("tie_word_embeddings", config.get("tie_word_embeddings", False)),
-            )
-        except KeyError:
+        heads = text.get("num_attention_heads")
+        sizes: dict[str, Any] = {
+            "hidden": text.get("hidden_size"),
+            "layers": text.get("num_hidden_layers"),
+            "heads": heads,
+            "key_heads": text.get("num_key_value_heads") or heads,
+            "intermediate": text.get("intermediate_size"),
+            "vocabulary": text.get("vocab_size"),
+        }
+        if not all(isinstance(size, int) for size in sizes.values()):
             return None
+        sizes["head"] = text.get("head_dim") or sizes["hidden"] // sizes["heads"]
+        return cls(**sizes, tied=text.get("tie_word_embeddings", config.get("tie_word_embeddings", False)))
 
     @property
     def linears(self) -> list[tuple[int, int]]:
@@ -93,7 +107,7 @@ class MemorySettings:
     tokens: int  # in a micro-batch at most: actor.ppo_max_token_len_per_gpu
     rank: int = 16
     adapters: int = 2
-    gpus: int = 1
+    gpus: int = 1  # that share the weights: actor.fsdp_config.fsdp_size
     weight_bytes: int = FLOAT32  # actor.fsdp_config.model_dtype
     compute_bytes: int = 2  # actor.fsdp_config.mixed_precision.param_dtype
     checkpointing: bool = True  # model.enable_gradient_checkpointing
@@ -101,6 +115,9 @@ class MemorySettings:
     fused: bool = False  # model.use_fused_kernels: logits of a few hundred tokens at a time
     vllm: int = 0  # bytes: rollout.gpu_memory_utilization times the GPU's memory
     vllm_sleeps: bool = True  # during an update: rollout.free_cache_engine
+    param_offload: bool = False  # base and adapters to CPU memory between updates: actor.fsdp_config
+    optimizer_offload: bool = False  # and the moments
+    offload_policy: bool = False  # all of these in CPU memory, always
 
 
 @dataclass(frozen=True)
@@ -109,6 +126,7 @@ class MemoryEstimate:
 
     base: int
     adapters: int
+    kept: int
     activations: int
     logits: int
     block: int
@@ -122,30 +140,30 @@ class MemoryEstimate:
 
     @property
     def sampling(self) -> int:
-        return self.base + self.adapters + self.vllm
-
-    @property
-    def peak(self) -> int:
-        return max(self.update, self.sampling)
+        return self.kept + self.vllm
 
     def __str__(self) -> str:
+        """Without vLLM's share, which depends on the GPU, only the update."""
         parts = {"base": self.base, "adapters": self.adapters, "activations": self.activations, "logits": self.logits}
         listed = ", ".join(f"{name} {size / GIB:.1f}" for name, size in parts.items())
-        return (
-            f"{self.update / GIB:.0f} GiB in an update ({listed}), {self.sampling / GIB:.0f} GiB while sampling "
-            f"(vLLM {self.vllm / GIB:.0f})"
-        )
+        update = f"{self.update / GIB:.0f} GiB in an update ({listed})"
+        sampling = f"{self.sampling / GIB:.0f} GiB while sampling (vLLM {self.vllm / GIB:.0f})"
+        return f"{update}, {sampling}" if self.vllm else update
 
 
 def estimate(shape: DecoderShape, settings: MemorySettings) -> MemoryEstimate:
-    adapter, moments = shape.adapter(settings.rank), 2
+    gpus = settings.gpus
+    adapter = 0 if settings.offload_policy else FLOAT32 * shape.adapter(settings.rank)
+    base = 0 if settings.offload_policy else settings.weight_bytes * shape.parameters // gpus
+    weights, moments = adapter * (settings.adapters + 1) // gpus, adapter * 2 * settings.adapters // gpus
     copies = 0 if settings.fused else 2 if settings.packed else 3
     inputs, block = activation_bytes(shape, settings.compute_bytes)
     layers = shape.layers * (inputs if settings.checkpointing else block) + FLOAT32 * shape.hidden
     gathered = settings.compute_bytes * (shape.embeddings + 2 * shape.block)
     return MemoryEstimate(
-        base=settings.weight_bytes * shape.parameters // settings.gpus,
-        adapters=FLOAT32 * adapter * ((1 + moments) * settings.adapters + 1) // settings.gpus,
+        base=base,
+        adapters=weights + moments,
+        kept=(0 if settings.param_offload else base + weights) + (0 if settings.optimizer_offload else moments),
         activations=settings.tokens * layers,
         logits=settings.tokens * shape.vocabulary * settings.compute_bytes * copies + LOG_PROB_CHUNKS,
         block=settings.tokens * block + gathered,

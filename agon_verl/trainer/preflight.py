@@ -24,7 +24,7 @@ from agon_verl.game.prompts import challenge_messages
 from agon_verl.game.roles import ADAPTERS
 from agon_verl.pair.base import hash_of_base
 from agon_verl.pair.checkpoint import ADAPTER_FILE, check_fit, check_game, foreign, to_resume
-from agon_verl.trainer.memory import GIB, DecoderShape, MemorySettings, estimate, tokens_that_fit
+from agon_verl.trainer.memory import GIB, MARGIN, USABLE, DecoderShape, MemorySettings, estimate, tokens_that_fit
 
 MAX_LORA_RANK = 512  # vLLM's largest (vllm.config.lora.MaxLoRARanks); importing it here would cost ten seconds
 logger = logging.getLogger(__name__)
@@ -109,20 +109,20 @@ def check_settings(config: DictConfig) -> None:
             f"actor_rollout_ref.actor.loss_scale_factor=null: {DR_GRPO} would divide by the padded width of each "
             "micro-batch, so a token's weight would depend on its neighbours; use ${data.max_response_length}"
         )
-    need = rollout.prompt_length + rollout.response_length
+    need = _row(config)
     if rollout.max_model_len is not None and rollout.max_model_len < need:
         raise ConfigError(
             f"actor_rollout_ref.rollout.max_model_len={rollout.max_model_len} is less than data.max_prompt_length + "
             f"data.max_response_length = {need}: raise it to that"
         )
-    _check_fit(config)
+    _check_micro_batches(config)
 
 
-def _check_fit(config: DictConfig) -> None:
+def _check_micro_batches(config: DictConfig) -> None:
     """verl notices in the middle of a step when a row is longer than a micro-batch may be."""
     actor, rollout = config.actor_rollout_ref.actor, config.actor_rollout_ref.rollout
-    need = rollout.prompt_length + rollout.response_length
-    ranks = actor.fsdp_config.ulysses_sequence_parallel_size  # that share a row
+    need = _row(config)
+    ranks = _ranks_per_row(actor)
     for dynamic, field, limit in (
         (actor.use_dynamic_bsz, "actor.ppo_max_token_len_per_gpu", actor.ppo_max_token_len_per_gpu),
         (
@@ -136,6 +136,12 @@ def _check_fit(config: DictConfig) -> None:
                 f"actor_rollout_ref.{field}={limit} has no room for a row of data.max_prompt_length + "
                 f"data.max_response_length = {need} tokens: raise it to {-(-need // ranks)} or more"
             )
+
+
+def _ranks_per_row(actor: DictConfig) -> int:
+    """verl copies the deprecated field over the one in fsdp_config if it is more than 1."""
+    deprecated = actor.ulysses_sequence_parallel_size
+    return deprecated if deprecated > 1 else actor.fsdp_config.ulysses_sequence_parallel_size
 
 
 def check_files(config: DictConfig) -> None:
@@ -158,16 +164,29 @@ def check_files(config: DictConfig) -> None:
 
 
 def check_model(config: DictConfig) -> None:
-    """Whether the model's rows can be packed, and a line about its attention and memory."""
+    """Whether the model's rows can be packed, and a line about its attention and memory.
+
+    A model that verl fetches is not on this machine yet: the engine checks it later.
+    """
     from transformers import AutoConfig
 
     from agon_verl.actor.packed_attention import PACKED_SDPA, attention_for, require_packable
 
     model = config.actor_rollout_ref.model
-    local = os.path.expanduser(model.path)
-    known = AutoConfig.from_pretrained(
-        local if os.path.exists(local) else model.path, trust_remote_code=model.trust_remote_code
-    )
+    field = "path" if model.hf_config_path is None else "hf_config_path"
+    path = model[field]
+    if "://" in path:
+        return
+    local = os.path.expanduser(path)
+    try:
+        known = AutoConfig.from_pretrained(
+            local if os.path.exists(local) else path, trust_remote_code=model.trust_remote_code
+        )
+    except (OSError, ValueError) as error:
+        raise ConfigError(
+            f"actor_rollout_ref.model.{field}={path} has no config.json that can be read: use a Hugging Face model's "
+            f"folder or hub name ({str(error).splitlines()[0]})"
+        ) from error
     attention = attention_for(model.override_config, model.use_remove_padding)
     if attention == PACKED_SDPA:
         require_packable(known)
@@ -186,12 +205,35 @@ def _memory_line(shape: DecoderShape, config: DictConfig, gpu: int | None) -> st
     if gpu is None:
         return f"{line}; vLLM takes {config.actor_rollout_ref.rollout.gpu_memory_utilization:.0%} of it"
     line += f", which has {gpu / GIB:.0f} GiB"
-    if needed.sampling > gpu:
-        return f"WARNING: {line}: lower actor_rollout_ref.rollout.gpu_memory_utilization"
+    advice = []
+    if needed.sampling > gpu > needed.kept:
+        advice.append("lower actor_rollout_ref.rollout.gpu_memory_utilization")
     if needed.update > gpu:
-        most = tokens_that_fit(shape, settings, gpu)
-        return f"WARNING: {line}: lower actor_rollout_ref.actor.ppo_max_token_len_per_gpu, to about {most}"
-    return line
+        advice.append(_smaller(config, tokens_that_fit(shape, settings, int(USABLE * gpu / MARGIN))))
+    return f"WARNING: {line}: {'; '.join(advice)}" if advice else line
+
+
+def _smaller(config: DictConfig, most: int) -> str:
+    """What to lower so that an update has at most `most` tokens on a GPU."""
+    actor, row = config.actor_rollout_ref.actor, _row(config)
+    if most < _tokens_per_gpu(config, 1):
+        return (
+            f"a row of data.max_prompt_length + data.max_response_length = {row} tokens does not fit: lower "
+            "data.max_response_length, or use more GPUs or a smaller model"
+        )
+    if actor.use_dynamic_bsz:
+        return f"lower actor_rollout_ref.actor.ppo_max_token_len_per_gpu, to about {most}"
+    rows = most * _ranks_per_row(actor) // row
+    return f"lower actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu, to about {rows}"
+
+
+def _row(config: DictConfig) -> int:
+    rollout = config.actor_rollout_ref.rollout
+    return rollout.prompt_length + rollout.response_length
+
+
+def _tokens_per_gpu(config: DictConfig, rows: int) -> int:
+    return -(-rows * _row(config) // _ranks_per_row(config.actor_rollout_ref.actor))
 
 
 def memory_settings(config: DictConfig, gpu: int) -> MemorySettings:
@@ -200,12 +242,13 @@ def memory_settings(config: DictConfig, gpu: int) -> MemorySettings:
     precision = OmegaConf.select(actor.fsdp_config, "mixed_precision.param_dtype", default="bf16")
     tokens = actor.ppo_max_token_len_per_gpu
     if not actor.use_dynamic_bsz:
-        tokens = (rollout.prompt_length + rollout.response_length) * (actor.ppo_micro_batch_size_per_gpu or 1)
+        tokens = _tokens_per_gpu(config, actor.ppo_micro_batch_size_per_gpu or 1)
+    gpus, shard = config.trainer.n_gpus_per_node * config.trainer.nnodes, actor.fsdp_config.fsdp_size
     return MemorySettings(
         tokens=tokens,
         rank=model.lora_rank,
         adapters=len(model.lora.adapters),
-        gpus=config.trainer.n_gpus_per_node * config.trainer.nnodes,
+        gpus=shard if 0 < shard < gpus else gpus,
         weight_bytes=_bytes(actor.fsdp_config.model_dtype),
         compute_bytes=_bytes(precision),
         checkpointing=model.enable_gradient_checkpointing,
@@ -213,6 +256,9 @@ def memory_settings(config: DictConfig, gpu: int) -> MemorySettings:
         fused=model.use_fused_kernels,
         vllm=int(rollout.gpu_memory_utilization * gpu),
         vllm_sleeps=rollout.free_cache_engine,
+        param_offload=actor.fsdp_config.param_offload,
+        optimizer_offload=actor.fsdp_config.optimizer_offload,
+        offload_policy=actor.fsdp_config.offload_policy,
     )
 
 

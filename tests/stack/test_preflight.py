@@ -11,13 +11,13 @@ from typing import Any
 
 import pandas as pd
 import pytest
-from transformers import AutoTokenizer, Qwen3NextConfig
+from transformers import AutoTokenizer, Gemma3nConfig, Gemma4Config, Qwen3_5Config, Qwen3Config, Qwen3NextConfig
 
 from agon_verl.errors import CheckpointError, ConfigError
 from agon_verl.pair.base import hash_of_base
 from agon_verl.pair.checkpoint import Manifest, committing, game_settings, lora_settings, verifier_settings
 from agon_verl.trainer import preflight
-from agon_verl.trainer.memory import GIB
+from agon_verl.trainer.memory import GIB, MARGIN, USABLE, DecoderShape, estimate
 from agon_verl.trainer.preflight import check_checkpoint, check_files, check_settings, lock_output
 from tests.recipes import composed
 from tests.tiny import make_data, make_model
@@ -92,6 +92,18 @@ def test_a_row_shared_by_several_ranks_needs_less_room_on_each(good: list[str]) 
     check_settings(composed(*good, "actor_rollout_ref.actor.ppo_max_token_len_per_gpu=192", shared))
 
 
+@pytest.mark.parametrize(("deprecated", "own"), [(2, 1), (2, 4)])
+def test_the_deprecated_field_for_shared_rows_wins_as_in_verl(good: list[str], deprecated: int, own: int) -> None:
+    """verl copies it over the one in fsdp_config if it is more than 1."""
+    ranks = [
+        f"actor_rollout_ref.actor.ulysses_sequence_parallel_size={deprecated}",
+        f"actor_rollout_ref.actor.fsdp_config.ulysses_sequence_parallel_size={own}",
+    ]
+    check_settings(composed(*good, "actor_rollout_ref.actor.ppo_max_token_len_per_gpu=192", *ranks))
+    with pytest.raises(ConfigError, match="ppo_max_token_len_per_gpu=191 .* raise it to 192"):
+        check_settings(composed(*good, "actor_rollout_ref.actor.ppo_max_token_len_per_gpu=191", *ranks))
+
+
 def model_line(overrides: list[str], gpu: int | None, monkeypatch: pytest.MonkeyPatch, capsys: Any) -> str:
     monkeypatch.setattr(preflight, "gpu_memory", lambda: gpu)
     preflight.check_model(composed(*overrides))
@@ -105,7 +117,8 @@ def test_attention_and_memory_are_reported(good: list[str], monkeypatch: pytest.
     line = model_line(on_gpu, 80 * GIB, monkeypatch, capsys)
     assert "attention packed_sdpa, rows are packed" in line
     assert "40 GiB while sampling (vLLM 40) per GPU, which has 80 GiB" in line and "WARNING" not in line
-    assert "vLLM takes 50% of it" in model_line(on_gpu, None, monkeypatch, capsys)
+    unknown = model_line(on_gpu, None, monkeypatch, capsys)
+    assert "GiB in an update" in unknown and "vLLM takes 50% of it" in unknown and "while sampling" not in unknown
 
 
 def test_settings_that_do_not_fit_are_warned_of(good: list[str], monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
@@ -113,7 +126,120 @@ def test_settings_that_do_not_fit_are_warned_of(good: list[str], monkeypatch: py
     line = model_line(on_gpu, 8 * GIB, monkeypatch, capsys)
     assert "WARNING" in line and "lower actor_rollout_ref.actor.ppo_max_token_len_per_gpu, to about" in line
     greedy = [*on_gpu, "actor_rollout_ref.rollout.gpu_memory_utilization=1.0"]
-    assert "lower actor_rollout_ref.rollout.gpu_memory_utilization" in model_line(greedy, 8 * GIB, monkeypatch, capsys)
+    line = model_line(greedy, 8 * GIB, monkeypatch, capsys)
+    assert "lower actor_rollout_ref.rollout.gpu_memory_utilization; lower actor_rollout_ref.actor.ppo_max_t" in line
+
+
+def random_4b(folder: Path) -> str:
+    config = Qwen3Config(
+        hidden_size=2560,
+        num_hidden_layers=36,
+        num_attention_heads=32,
+        num_key_value_heads=8,
+        head_dim=128,
+        intermediate_size=9728,
+        tie_word_embeddings=True,
+    )
+    config.save_pretrained(folder)
+    return f"actor_rollout_ref.model.path={folder}"
+
+
+FSDP = "actor_rollout_ref.actor.fsdp_config"
+
+
+def test_what_is_offloaded_and_shared_out_is_counted_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
+) -> None:
+    """15 GiB of base and 1 GiB of adapters, on one card of 40 GiB or shared out over two, four or eight."""
+    on_gpu = ["+recipe=agon", random_4b(tmp_path), "trainer.n_gpus_per_node=1", "trainer.nnodes=1"]
+    sampling = [*on_gpu, "actor_rollout_ref.rollout.gpu_memory_utilization=0.7"]
+    line = model_line(sampling, 40 * GIB, monkeypatch, capsys)
+    assert "WARNING" in line and "44 GiB while sampling (vLLM 28)" in line
+    offloaded = [*sampling, f"{FSDP}.param_offload=true", f"{FSDP}.optimizer_offload=true"]
+    assert "28 GiB while sampling (vLLM 28)" in model_line(offloaded, 40 * GIB, monkeypatch, capsys)
+    assert "rollout.gpu_memory_utilization" not in model_line(offloaded, 40 * GIB, monkeypatch, capsys)
+    policy = [*on_gpu, f"{FSDP}.offload_policy=true"]
+    assert "(base 0.0, adapters 0.0," in model_line(policy, 40 * GIB, monkeypatch, capsys)
+    for size, base in ((-1, 1.9), (2, 7.5), (4, 3.7), (8, 1.9), (16, 1.9)):
+        eight = [*on_gpu[:2], "trainer.n_gpus_per_node=4", "trainer.nnodes=2", f"{FSDP}.fsdp_size={size}"]
+        assert f"(base {base}," in model_line(eight, 80 * GIB, monkeypatch, capsys)
+
+
+def test_the_advised_micro_batch_fits_with_room_to_spare(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
+) -> None:
+    """And preflight accepts it."""
+    on_gpu = ["+recipe=agon", random_4b(tmp_path), "trainer.n_gpus_per_node=1", "trainer.nnodes=1"]
+    line = model_line(on_gpu, 40 * GIB, monkeypatch, capsys)
+    advised = int(line.strip().rsplit("to about ", 1)[1])
+    override = f"actor_rollout_ref.actor.ppo_max_token_len_per_gpu={advised}"
+    config = composed(*on_gpu, override)
+    check_settings(config)
+    shape = DecoderShape.of(Qwen3Config.from_pretrained(tmp_path).to_dict())
+    assert shape is not None
+    needed = estimate(shape, preflight.memory_settings(config, 40 * GIB)).update
+    assert 0.98 * USABLE * 40 * GIB < MARGIN * needed <= USABLE * 40 * GIB
+    assert "WARNING" not in model_line([*on_gpu, override], 40 * GIB, monkeypatch, capsys)
+
+
+@pytest.mark.parametrize("gpu", [10, 24])
+def test_a_row_that_does_not_fit_is_called_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any, gpu: int
+) -> None:
+    """On the smaller card the model alone does not fit; on the other, fewer tokens than a row has."""
+    on_gpu = ["+recipe=agon", random_4b(tmp_path), "trainer.n_gpus_per_node=1", "trainer.nnodes=1"]
+    few = [*on_gpu, "actor_rollout_ref.rollout.gpu_memory_utilization=0.1"]
+    line = model_line(few, gpu * GIB, monkeypatch, capsys)
+    assert line.strip().endswith(
+        "a row of data.max_prompt_length + data.max_response_length = 19456 tokens does not fit: lower "
+        "data.max_response_length, or use more GPUs or a smaller model"
+    )
+
+
+def test_rows_of_a_fixed_number_are_advised_by_their_own_field(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
+) -> None:
+    """Without dynamic micro-batches ppo_max_token_len_per_gpu is not read."""
+    fixed = ["use_dynamic_bsz=false", "ppo_micro_batch_size_per_gpu=4"]
+    on_gpu = ["+recipe=agon", random_4b(tmp_path), "trainer.n_gpus_per_node=1", "trainer.nnodes=1"]
+    line = model_line([*on_gpu, *(f"actor_rollout_ref.actor.{s}" for s in fixed)], 48 * GIB, monkeypatch, capsys)
+    assert line.strip().endswith("lower actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu, to about 1")
+
+
+@pytest.mark.parametrize("other", [Gemma3nConfig, Gemma4Config, Qwen3_5Config])
+def test_a_model_of_another_shape_has_no_memory_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any, other: type
+) -> None:
+    """No guess, and no error: the line only informs."""
+    other().save_pretrained(tmp_path)
+    path = f"actor_rollout_ref.model.path={tmp_path}"
+    line = model_line(
+        ["+recipe=agon", path, "actor_rollout_ref.model.use_remove_padding=false"], 80 * GIB, monkeypatch, capsys
+    )
+    assert "rows are padded" in line and "GiB" not in line
+
+
+def test_a_model_that_verl_fetches_is_checked_by_the_engine(monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
+    away = ["+recipe=agon", "actor_rollout_ref.model.path=hdfs://store/model"]
+    assert model_line(away, 80 * GIB, monkeypatch, capsys) == ""
+
+
+def test_the_shape_is_read_where_verl_reads_it(
+    good: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
+) -> None:
+    random_4b(tmp_path)
+    line = model_line(
+        ["+recipe=agon", good[1], f"actor_rollout_ref.model.hf_config_path={tmp_path}"], 80 * GIB, monkeypatch, capsys
+    )
+    assert "(base 1.9," in line  # an eighth of 15
+
+
+def test_a_model_without_a_config_is_refused_in_one_sentence(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError) as caught:
+        preflight.check_model(composed("+recipe=agon", f"actor_rollout_ref.model.path={tmp_path}"))
+    message = str(caught.value)
+    assert message.startswith(f"actor_rollout_ref.model.path={tmp_path} has no config.json that can be read: use a ")
+    assert "\n" not in message
 
 
 def test_a_model_that_cannot_be_packed_is_refused_unless_it_is_padded(

@@ -2,8 +2,8 @@
 
 import pytest
 
-from agon_verl.trainer.memory import GIB, DecoderShape, MemorySettings, estimate
-from examples.gpu_settings import MARGIN, USABLE, VLLM, GpuSettings, TooSmall, Work, cached_token, fit, prompt_length
+from agon_verl.trainer.memory import GIB, MARGIN, USABLE, DecoderShape, MemorySettings, estimate
+from examples.gpu_settings import VLLM, GpuSettings, TooSmall, Work, cached_token, fit, prompt_length
 
 QWEN_CODER = DecoderShape(1536, 28, 12, 2, 128, 8960, 151_936, tied=False)
 QWEN3_06 = DecoderShape(1024, 28, 16, 8, 128, 3072, 151_936, tied=True)

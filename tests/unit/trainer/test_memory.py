@@ -53,7 +53,7 @@ def test_weights_are_shared_out_and_vllm_sleeps_during_an_update() -> None:
     assert one.update == one.base + one.adapters + one.activations + one.logits + SPARE
     assert one.sampling == one.base + one.adapters + 60 * GIB
     awake = estimate(shape(), replace(settings, vllm_sleeps=False))
-    assert awake.update == one.update + 60 * GIB == awake.peak
+    assert awake.update == one.update + 60 * GIB > awake.sampling
 
 
 def test_checkpointing_keeps_one_block_in_place_of_all() -> None:
@@ -102,13 +102,46 @@ def test_a_multimodal_config_is_read_by_its_text_part() -> None:
     assert DecoderShape.of({"text_config": QWEN3_06B, "vision_config": {"hidden_size": 9}}) == shape()
 
 
-@pytest.mark.parametrize("other", [{"num_experts": 128}, {"hidden_size": None}])
+@pytest.mark.parametrize(
+    "other",
+    [
+        {"num_experts": 128},
+        {"hidden_size": None},
+        {"intermediate_size": [3072] * 28},  # Gemma 3n
+        {"hidden_size_per_layer_input": 256},  # Gemma 3n and 4: embeddings in every layer
+        {"global_head_dim": 512},  # Gemma 4: layers with full attention have larger heads
+        {"layer_types": ["linear_attention", "full_attention"] * 14},  # Qwen3.5
+        {"kv_lora_rank": 256},  # attention over compressed keys and values
+    ],
+)
 def test_other_shapes_are_not_guessed(other: dict) -> None:
     config = {key: value for key, value in {**QWEN3_06B, **other}.items() if value is not None}
     assert DecoderShape.of(config) is None
+
+
+def test_windows_of_attention_change_no_shape() -> None:
+    assert DecoderShape.of({**QWEN3_06B, "layer_types": ["sliding_attention", "full_attention"] * 14}) == shape()
+
+
+def test_what_is_offloaded_is_not_there_while_vllm_samples() -> None:
+    """An update needs all of it; with FSDP2's own offloading only what is gathered for a block."""
+    settings = replace(PAPER, vllm=20 * GIB)
+    stays = estimate(shape(), settings)
+    one = 4 * shape().adapter(16)
+    assert stays.adapters == (2 + 4 + 1) * one  # weights, moments, gradients
+    weights = estimate(shape(), replace(settings, param_offload=True))
+    moments = estimate(shape(), replace(settings, optimizer_offload=True))
+    both = estimate(shape(), replace(settings, param_offload=True, optimizer_offload=True))
+    assert (weights.update, moments.update, both.update) == (stays.update,) * 3
+    assert weights.sampling == 4 * one + 20 * GIB
+    assert moments.sampling == stays.base + 3 * one + 20 * GIB
+    assert both.sampling == 20 * GIB
+    never = estimate(shape(), replace(settings, offload_policy=True))
+    assert never.update == stays.update - stays.base - stays.adapters and never.sampling == 20 * GIB
 
 
 def test_the_estimate_reads_as_one_line() -> None:
     line = str(estimate(shape(), replace(PAPER, vllm=70 * GIB)))
     assert "GiB in an update (base 2.2, adapters 0.3, activations " in line
     assert line.endswith("72 GiB while sampling (vLLM 70)")
+    assert str(estimate(shape(), PAPER)) == line.removesuffix(", 72 GiB while sampling (vLLM 70)")
