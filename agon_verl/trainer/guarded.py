@@ -5,6 +5,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import ray
@@ -15,7 +16,6 @@ from agon_verl.game.prompts import CHALLENGE
 from agon_verl.game.roles import ADAPTERS
 from agon_verl.health.alarms import Alarms
 from agon_verl.health.health import Trends
-from agon_verl.pair import checkpoint
 from agon_verl.rollout.watchdog import Watchdog, describe_error
 from agon_verl.trainer.resumable import ResumableTrainer
 
@@ -41,17 +41,21 @@ class RunFailed(AgonError, RuntimeError):
 
 @dataclass(frozen=True)
 class Consistent:
-    """The newest state that may be saved: after all updates of `step`, when the ranks had these counts of updates."""
+    """The newest state that may be saved: after all updates of `step`, when the ranks had these counts of updates.
+
+    `data` is the position of the data loader then: verl draws the problems of a step inside it. After a failed step
+    they are drawn again.
+    """
 
     step: int
     updates: list[tuple[int, ...]]
+    data: Any
 
 
 class GuardedTrainer(ResumableTrainer):
     """The only change: failures, dead processes and unhealthy metrics end the run with a reason and a checkpoint."""
 
     global_steps: int
-    _data_before: Any = None  # the position of the data loader before the step that is running
     _stopping: Sequence[str] = ()
 
     def _build_replay_buffer(self) -> Any:
@@ -100,12 +104,11 @@ class GuardedTrainer(ResumableTrainer):
 
     def step(self, metrics: dict, timing_raw: dict) -> Any:
         batch = super().step(metrics, timing_raw)
-        self._data_before = None
         self._mark_consistent()
         return batch
 
     def _mark_consistent(self) -> None:
-        self._consistent = Consistent(self.global_steps, self._updates())
+        self._consistent = Consistent(self.global_steps, self._updates(), super().data_state)
 
     def _updates(self) -> list[tuple[int, ...]]:
         return ray.get(self.actor_rollout_wg.updates(), timeout=ANSWER)
@@ -117,13 +120,12 @@ class GuardedTrainer(ResumableTrainer):
 
     def on_step_begin(self) -> None:
         super().on_step_begin()
-        self._data_before = super().data_state
         if self._stopping:
             self.checkpoint_manager.sleep_replicas()  # as before any other save
             self._save_consistent()
             raise StoppedByAlarm(
-                f"stopped after step {self.global_steps}, which is saved: {' '.join(self._stopping)} The same command "
-                "continues from there; agon.alarms.stop lists the alarms that stop a run"
+                f"stopped after step {self.global_steps}, which is saved: {' '.join(self._stopping)} The same command"
+                f"{self._resuming} continues from there; agon.alarms.stop lists the alarms that stop a run"
             )
 
     @contextmanager
@@ -132,7 +134,7 @@ class GuardedTrainer(ResumableTrainer):
         try:
             yield
         except (RuntimeError, ValueError, ray.exceptions.RayError) as error:  # no pair at all, or a process has died
-            raise PairsFailed(_describe(self._failures() or [str(error)], pairs)) from error
+            raise PairsFailed(_describe(self._failures() or [describe_error(error)], pairs)) from error
         failures = self.agent_loop_manager.take_failures()
         metrics["pair/failed"], metrics["pair/failed_share"] = len(failures), len(failures) / pairs
         if len(failures) > self.game.max_failed * pairs:
@@ -157,10 +159,7 @@ class GuardedTrainer(ResumableTrainer):
         self.remember(metrics)
 
     def _save_consistent(self) -> None:
-        """Between two steps the next one has drawn its problems already: the data loader's position is the one before.
-
-        A step that was loaded, or saved when it was due, is not saved again.
-        """
+        """A step that was loaded, or saved when it was due, is not saved again."""
         self.global_steps = self._consistent.step
         if self.global_steps not in (self.saved_step, self._loaded_step):
             self._save_checkpoint()
@@ -169,7 +168,7 @@ class GuardedTrainer(ResumableTrainer):
         """Save the newest consistent state, if the run saves at all. Returns what was saved, and how to go on.
 
         An update that failed half-way leaves adapters of different steps; a process that died, or waits for one that
-        did, cannot save. Then the last checkpoint is what remains.
+        did, cannot save. Then the last checkpoint is what remains. No error of the save may replace the run's own.
         """
         step = self._consistent.step
         if self.config.trainer.save_freq <= 0:
@@ -187,23 +186,32 @@ class GuardedTrainer(ResumableTrainer):
             lost = f"a training process gave no answer for {ANSWER:.0f} seconds"
         except ray.exceptions.RayActorError as error:
             lost = f"a training process has died ({describe_error(error)})"
-        except (CheckpointError, ray.exceptions.RayError) as error:
+        except Exception as error:
             lost = describe_error(error)
-        last = checkpoint.latest(self._folder(step).parent)
-        mode = "" if self._resume_mode == "auto" else " with trainer.resume_mode=auto"
-        return (
-            (
-                f"What was learned since the last checkpoint is lost: {lost.rstrip('.')}. "
-                if lost
-                else f"Step {step} is saved. "
-            )
-            + f"Once the cause is removed, start the same command again{mode}: "
-            + (f"the run continues from {last.name}" if last else "there is no checkpoint, so the run starts anew")
-        )
+        if lost and self.saved_step == step:
+            logger.warning("agon-verl: step %d is saved; after that: %s", step, lost)
+            lost = None
+        done = f"Step {step} is saved"
+        if lost:
+            done = f"What was learned since the last checkpoint is lost: {lost.rstrip('.')}"
+        return f"{done}. Once the cause is removed, start the same command again{self._next_start}"
+
+    @property
+    def _next_start(self) -> str:
+        """A process that saved nothing leaves its command as it was, which starts where this process did."""
+        if self.saved_step >= 0:
+            return f"{self._resuming}: the run continues from global_step_{self.saved_step}"
+        loaded = self.config.trainer.resume_from_path  # as loading left it, whatever the mode
+        return f": the run continues from {Path(loaded).name}" if loaded else ": the run starts anew"
+
+    @property
+    def _resuming(self) -> str:
+        """What the command needs to continue from a checkpoint of this process."""
+        return "" if self._resume_mode == "auto" else " with trainer.resume_mode=auto"
 
     @property
     def data_state(self) -> Any:
-        return super().data_state if self._data_before is None else self._data_before
+        return self._consistent.data
 
     def extra_state(self) -> dict[str, Any]:
         return {**super().extra_state(), "trends": self.trends.state(), "alarms": self.alarms.state()}

@@ -28,7 +28,7 @@ from agon_verl.health.health import Trends
 from agon_verl.pair import checkpoint
 from agon_verl.rollout import watchdog
 from agon_verl.rollout.watchdog import Watchdog
-from agon_verl.trainer.guarded import GuardedTrainer, RunFailed
+from agon_verl.trainer.guarded import GuardedTrainer, PairsFailed, RunFailed, StoppedByAlarm
 from tests.recipes import composed
 
 
@@ -214,6 +214,107 @@ def test_the_message_says_how_to_go_on(
 ) -> None:
     trainer = Trainer(workers, tiny, tmp_path, *overrides)
     assert trainer.fails(Fault(step=step, updated=0), monkeypatch).endswith(end)
+
+
+@pytest.mark.parametrize(
+    ("mode", "step", "end"),
+    [
+        ("resume_path", 3, "start the same command again: the run continues from global_step_3"),
+        ("auto", 3, "start the same command again: the run continues from global_step_3"),
+        ("disable", 0, "start the same command again: the run starts anew"),
+    ],
+)
+def test_a_run_that_saved_nothing_goes_on_where_it_began(
+    workers: RayWorkerGroup, tiny: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mode: str, step: int, end: str
+) -> None:
+    """The folder of the checkpoint is the run's own, or another; with `disable` what is there is not the run's."""
+    first = Trainer(workers, tiny, tmp_path)
+    first._base_hash = workers.hash_of_base()[0]
+    first.fails(Fault(step=4, updated=0), monkeypatch)
+    root, overrides = tmp_path, [f"trainer.resume_mode={mode}"]
+    if mode == "resume_path":
+        root = tmp_path / "new"
+        overrides.append(f"trainer.resume_from_path={tmp_path / 'global_step_3'}")
+    trainer = Trainer(workers, tiny, root, *overrides)
+    trainer.use_critic, trainer.trainer_mode = False, "sync"
+    trainer._load_checkpoint()
+    assert trainer.global_steps == step
+    message = trainer.fails(Fault(step=step + 2, updated=1), monkeypatch)
+    assert f"is lost: step {step + 2} had changed an adapter when it failed. Once" in message
+    assert message.endswith(end)
+
+
+class Broken:
+    """A callback of the user's that fails once a checkpoint is complete."""
+
+    def on_save(self, **_: Any) -> None:
+        raise PermissionError("the bucket is read-only")
+
+
+def test_what_fails_after_the_save_replaces_neither_the_cause_nor_the_step(
+    workers: RayWorkerGroup,
+    tiny: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    trainer = Trainer(workers, tiny, tmp_path)
+    trainer.checkpoint_callback = Broken()
+    with caplog.at_level("WARNING", "agon_verl.trainer.guarded"):
+        message = trainer.fails(Fault(step=4, updated=0), monkeypatch)
+    assert message.startswith("step 4: ValueError: a bug in the step. Step 3 is saved. Once the cause is removed")
+    assert checkpoint.complete(tmp_path) == [3]
+    assert "PermissionError: the bucket is read-only" in caplog.text
+
+
+def test_a_save_that_fails_does_not_replace_the_cause(
+    workers: RayWorkerGroup, tiny: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trainer = Trainer(workers, tiny, tmp_path)
+    trainer.last_metrics = {"val-x": lambda: 0}  # a bug: a function cannot be saved
+    message = trainer.fails(Fault(step=4, updated=0), monkeypatch)
+    assert message.startswith(
+        "step 4: ValueError: a bug in the step. What was learned since the last checkpoint is lost"
+    )
+    assert message.endswith("Once the cause is removed, start the same command again: the run starts anew")
+    assert checkpoint.complete(tmp_path) == []
+
+
+def test_a_step_saved_when_it_was_due_is_not_called_lost(
+    workers: RayWorkerGroup, tiny: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    message = Trainer(workers, tiny, tmp_path, "trainer.save_freq=2").fails(Fault(step=3, updated=1), monkeypatch)
+    assert message.endswith(
+        "Step 2 is saved. Once the cause is removed, start the same command again: the run continues from global_step_2"
+    )
+
+
+@pytest.mark.parametrize(("mode", "how"), [("auto", ""), ("disable", " with trainer.resume_mode=auto")])
+def test_a_stopping_alarm_says_how_to_go_on(
+    workers: RayWorkerGroup, tiny: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mode: str, how: str
+) -> None:
+    trainer = Trainer(workers, tiny, tmp_path, f"trainer.resume_mode={mode}")
+    trainer.checkpoint_manager = SimpleNamespace(sleep_replicas=lambda: None)  # there is no vLLM
+    trainer._stopping, trainer._loaded_step, trainer.global_steps = ["alarm copying."], 0, 1
+    trainer._mark_consistent()
+    with pytest.raises(StoppedByAlarm) as stop:
+        trainer.on_step_begin()
+    start = "stopped after step 1, which is saved: alarm copying. "
+    assert str(stop.value).startswith(f"{start}The same command{how} continues from there; ")
+
+
+def test_pairs_that_failed_in_another_process_are_described_in_one_line(
+    workers: RayWorkerGroup, tiny: Path, tmp_path: Path
+) -> None:
+    @ray.remote(num_cpus=0)
+    def fails() -> None:
+        raise ValueError("no pair was finished")
+
+    trainer = Trainer(workers, tiny, tmp_path)
+    trainer.agent_loop_manager = SimpleNamespace(take_failures=lambda: [])
+    with pytest.raises(PairsFailed) as failure, trainer._failures_limited(8, {}):
+        ray.get(fails.remote())
+    assert str(failure.value) == "1 or more of 8 pairs failed (1 x ValueError: no pair was finished)"
 
 
 def test_without_its_training_process_a_run_saves_nothing_and_says_so(
