@@ -142,7 +142,6 @@ class Play:
             shown=attempt.shown,
             leaked=attempt.leaked,
             cut=attempt.cut,
-            stated=attempt.stated,
             reasoned=attempt.reasoned,
         )
 

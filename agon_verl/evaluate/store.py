@@ -48,7 +48,6 @@ class Generation:
     shown: str | None = None
     leaked: bool | None = None
     cut: bool | None = None
-    stated: bool | None = None
     reasoned: bool | None = None
 
     @property
@@ -93,7 +92,9 @@ class Store(AbstractContextManager["Store"]):
         generations = {}
         for number, line in enumerate(content[:complete].splitlines(), 1):
             try:
-                generation = Generation(**json.loads(line))
+                fields = dict(json.loads(line))
+                fields.pop("stated", None)  # a field of earlier versions
+                generation = Generation(**fields)
             except (ValueError, TypeError) as error:
                 raise InferenceError(f"line {number} of {self._path} cannot be read: remove it ({error})") from None
             generations[generation.key] = generation

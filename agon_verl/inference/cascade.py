@@ -14,7 +14,7 @@ from agon_verl.game.transcript import Transcript
 from agon_verl.inference.chat import Chat, Messages
 from agon_verl.inference.players import Sampling, default_mode, find_players, read_mode
 from agon_verl.inference.vllm_engine import Completion, Engine
-from reward_fns.mathematics.restated import restates
+from reward_fns.mathematics.restated import comparison
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +33,7 @@ async def challenge(chat: Chat, problem: Messages, draft: Transcript) -> tuple[A
         return chat.excess(challenge_messages(problem, summary))
 
     players, text = chat.players, problem[-1]["content"]
-    same = restates if players.withhold == "value" else None
+    same = comparison(players.withhold)
     attempt = await asyncio.to_thread(attempt_of, draft, players.domain, chat.control, chat.count, excess, text, same)
     return attempt, challenge_messages(problem, attempt.shown)
 

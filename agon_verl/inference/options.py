@@ -21,7 +21,8 @@ def add_players(parser: argparse.ArgumentParser) -> None:
     add("--max-prompt", type=int, help="tokens per prompt; a longer attempt is cut (the target's, or 4,096)")
     add("--base", help="path of the base model, if it has moved since the run")
     add("--domain", choices=DOMAINS, help="(the target's, or math)")
-    add("--withhold", choices=get_args(Withhold), help="of a draft's answer (the target's, or announced)")
+    hidden = "where a draft's answer is hidden from its reader (the target's, or announced)"
+    add("--withhold", choices=get_args(Withhold), help=hidden)
     add("--tags", nargs=2, metavar=("OPEN", "CLOSE"), help="around the reasoning (the target's, or <think> </think>)")
     add("--chat", nargs="+", default=[], metavar="KEY=VALUE", help="for the chat template, as enable_thinking=true")
     add("--engine", nargs="+", default=[], metavar="KEY=VALUE", help="vLLM's engine arguments")

@@ -25,7 +25,6 @@ from agon_verl.config import AgonConfig
 from agon_verl.game import transcript
 from agon_verl.game.attempt import NO_ATTEMPT, Attempt, attempt_of
 from agon_verl.game.control_tokens import ControlTokens
-from agon_verl.game.domains.domain import Same
 from agon_verl.game.prompts import challenge_messages
 from agon_verl.game.rewards import Outcome, challenge_reward, standalone_reward
 from agon_verl.game.roles import ADAPTERS, BASE, Roles
@@ -37,7 +36,7 @@ from agon_verl.health.health import COPIED
 from agon_verl.health.pair_statistics import Pair
 from agon_verl.rollout.watchdog import describe_error
 from agon_verl.rollout.wire import ADAPTER, PROBLEM, past_of
-from reward_fns.mathematics.restated import restates
+from reward_fns.mathematics.restated import comparison
 
 
 class PairOutput(AgentLoopOutput):
@@ -121,17 +120,13 @@ class AgonAgentLoop(SingleTurnAgentLoop):
             messages = challenge_messages(problem, summary)
             return len(self.continuous_token_builder.build_initial_tokens(messages)) - self.prompt_length
 
-        text = problem[-1]["content"]
-        return attempt_of(self._read(draft), self.game.domain, self._control, self._count, excess, text, self._same)
-
-    @property
-    def _same(self) -> Same | None:
-        return restates if self.game.withhold == "value" else None
+        text, same = problem[-1]["content"], comparison(self.game.withhold)
+        return attempt_of(self._read(draft), self.game.domain, self._control, self._count, excess, text, same)
 
     def _copied(self, attempt: Attempt, challenge: PairOutput) -> float:
         """The copied share of the summaries, both without their answer: reasoning may quote an attempt to refute it."""
         read = self._read(challenge)
-        own = withhold_answer(read.summary or "", self.game.domain, read.answer, self._same)
+        own = withhold_answer(read.summary or "", self.game.domain, read.answer, comparison(self.game.withhold))
         return copied_share(attempt.shown, own)
 
     def _read(self, output: PairOutput) -> transcript.Transcript:

@@ -3,7 +3,7 @@
 import asyncio
 import json
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -98,6 +98,15 @@ def test_generations_survive_and_a_torn_last_line_does_not(tmp_path: Path) -> No
         assert len(store.generations) == 2
 
 
+def test_generations_of_an_earlier_version_are_read(tmp_path: Path) -> None:
+    """It also wrote whether the attempt states its answer, which nothing read."""
+    line = json.dumps({**asdict(made("A", "p")), "stated": True})
+    (tmp_path / "generations.jsonl").write_text(f"{line}\n")
+    with Store(tmp_path, {}) as store:
+        assert store.generations == {("A", "p", 0): made("A", "p")}
+    assert "stated" not in asdict(made("A", "p"))
+
+
 def test_a_verdict_given_anew_counts(tmp_path: Path) -> None:
     units = [(problem("p"), [("A", "p", 0)])]
     with Store(tmp_path, {}) as store:
@@ -120,8 +129,9 @@ def test_a_folder_is_one_commands_at_a_time(tmp_path: Path) -> None:
     Store(tmp_path, {}).close()
 
 
-def test_a_broken_line_in_the_middle_is_named(tmp_path: Path) -> None:
-    (tmp_path / "generations.jsonl").write_text('{"mode": 1}\n')
+@pytest.mark.parametrize("line", ['{"mode": 1}', "5", '"mode"', "[]", "{"])
+def test_a_broken_line_in_the_middle_is_named(tmp_path: Path, line: str) -> None:
+    (tmp_path / "generations.jsonl").write_text(f"{line}\n")
     with pytest.raises(InferenceError, match="line 1 of .* cannot be read"):
         Store(tmp_path, {})
 

@@ -20,7 +20,7 @@ from agon_verl.game.domains.leaks import contains, states
 from agon_verl.game.domains.restatements import MOST, withhold_value
 from agon_verl.game.transcript import Transcript
 from agon_verl.game.withhold import WITHHELD, withhold_answer
-from reward_fns.mathematics.restated import restates
+from reward_fns.mathematics.restated import comparison, restates
 
 W = WITHHELD
 NO_CONTROL = ControlTokens(SimpleNamespace(chat_template=None, added_tokens_decoder={}), ())
@@ -238,3 +238,7 @@ def test_what_is_stated_is_contained():
         if draft.summary and draft.answer and len(draft.answer) < 20 and "/" not in draft.answer:
             shown = withhold_answer(draft.summary)
             assert contains(shown, draft.answer) or not states(shown, draft.answer), row["id"]
+
+
+def test_only_one_setting_compares_values():
+    assert (comparison("announced"), comparison("value")) == (None, restates)
