@@ -6,6 +6,7 @@ them. The environment variable FAULT says which:
 swapped   each adapter's weights get the slot of the next one
 stale     vLLM keeps the first weights of A that it got
 base      B's weights are all zero: the base answers for B
+scaled    vLLM applies every adapter at half its strength
 """
 
 import os
@@ -31,6 +32,8 @@ def spoiled(fault: str, sync: int, weights: Weights) -> Weights:
         return [(sync_name(*head), tensor) for *head, tensor in parsed if sync == 1 or head[0] != "A"]
     if fault == "base":
         return [(sync_name(*head), torch.zeros_like(tensor) if head[0] == "B" else tensor) for *head, tensor in parsed]
+    if fault == "scaled":
+        return [(name, tensor * 0.5 if ".lora_B." in name else tensor) for name, tensor in weights]
     return weights
 
 

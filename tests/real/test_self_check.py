@@ -180,6 +180,13 @@ def test_swapped_slots_of_a_trained_pair_stop_the_run(model: Path, llm: Any, pro
         self_check.check_serving(engine.adapters, LocalEngines(engine, llm, prompt, "swapped"))
 
 
+def test_adapters_at_half_their_strength_do_not_pass(model: Path, llm: Any, prompt: list[int]) -> None:
+    engine, _ = make_engine(model)
+    outcome = self_check.check_serving(engine.adapters, LocalEngines(engine, llm, prompt, "scaled"))
+    print(*outcome.figures, sep="\n")
+    assert outcome.undecided == ["A on replica 0", "B on replica 0"]
+
+
 def test_where_no_mark_decides_the_run_goes_on(
     model: Path, llm: Any, prompt: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
