@@ -18,15 +18,15 @@ import random
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 from agon_verl.game import transcript
 from agon_verl.game.domains.leaks import contains, states
 from agon_verl.game.transcript import REASONING_TAGS
-from agon_verl.game.withhold import WITHHELD, withhold_answer
-from reward_fns.mathematics.restated import restates
+from agon_verl.game.withhold import WITHHELD, Withhold, withhold_answer
+from reward_fns.mathematics.restated import comparison
 
-SETTINGS = {"announced": None, "value": restates}
+SETTINGS = {setting: comparison(setting) for setting in get_args(Withhold)}
 
 
 @dataclass(frozen=True)

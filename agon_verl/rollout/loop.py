@@ -95,7 +95,9 @@ class AgonAgentLoop(SingleTurnAgentLoop):
             messages = challenge_messages(problem, attempt.shown)
             challenge = await self._stage(kwargs["challenger"], messages, challenge_sampling, kwargs)
         challenge.extra_fields["attempt"] = asdict(attempt)
-        challenge.extra_fields["copied"] = await self.loop.run_in_executor(None, self._copied, attempt, challenge)
+        challenge.extra_fields["copied"] = await self.loop.run_in_executor(
+            None, self._copied, problem, attempt, challenge
+        )
         challenge.extra_fields["draft_span"] = draft.extra_fields["span"]
         return [draft, challenge]
 
@@ -123,10 +125,11 @@ class AgonAgentLoop(SingleTurnAgentLoop):
         text, same = problem[-1]["content"], comparison(self.game.withhold)
         return attempt_of(self._read(draft), self.game.domain, self._control, self._count, excess, text, same)
 
-    def _copied(self, attempt: Attempt, challenge: PairOutput) -> float:
+    def _copied(self, problem: list[dict[str, Any]], attempt: Attempt, challenge: PairOutput) -> float:
         """The copied share of the summaries, both without their answer: reasoning may quote an attempt to refute it."""
         read = self._read(challenge)
-        own = withhold_answer(read.summary or "", self.game.domain, read.answer, comparison(self.game.withhold))
+        same = comparison(self.game.withhold)
+        own = withhold_answer(read.summary or "", self.game.domain, read.answer, same, problem[-1]["content"])
         return copied_share(attempt.shown, own)
 
     def _read(self, output: PairOutput) -> transcript.Transcript:

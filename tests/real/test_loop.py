@@ -61,7 +61,16 @@ def test_the_value_is_withheld_where_the_run_says_so(loop: AgonAgentLoop) -> Non
     attempt = loop._attempt(PROBLEM, output)
     assert attempt.shown == "2 + 2 = [answer withheld]. [answer withheld]"
     assert not attempt.leaked and not attempt.stated
-    assert loop._copied(attempt, output) == 1.0  # a copy is one with either setting
+    assert loop._copied(PROBLEM, attempt, output) == 1.0  # a copy is one with either setting
+
+
+def test_a_copy_of_what_the_problem_states_is_a_copy(loop: AgonAgentLoop) -> None:
+    loop.game = AgonConfig(withhold="value")
+    problem = [{"role": "user", "content": "Let a_1 = 1. What is the least a_n?"}]
+    output = draft(loop, "<think>x</think>We know a_1 = 1. It never falls. <answer>1</answer>")
+    attempt = loop._attempt(problem, output)
+    assert attempt.shown is not None and "a_1 = 1" in attempt.shown
+    assert loop._copied(problem, attempt, output) == 1.0
 
 
 @pytest.mark.parametrize("completion", ["", "   ", "<think>cut off in the middle", "<think>only reasoning</think>"])
