@@ -95,6 +95,7 @@ class AgonConfig:
     reward_timeout: Annotated[float, Field(gt=0)] = 90.0
     max_failed: Share = 0.1
     engine_timeout: Annotated[float, Field(gt=0)] = 600.0
+    trust_checkpoint: bool = False
 
     def __post_init__(self) -> None:
         alone, share = self.players == "one", self.opponent.share

@@ -52,7 +52,7 @@ from agon_verl.actor.minibatches import cut_into, even_parts, padded_parts
 from agon_verl.actor.on_policy import ONLY_UPDATE, on_policy
 from agon_verl.actor.optim import LINEAR, linear_decay
 from agon_verl.actor.packed_attention import PACKED_SDPA, PackedRows, attention_for, require_packable
-from agon_verl.actor.tensors import adapter_distance, adapter_parameters, gather, misfits, save, shard_like
+from agon_verl.actor.tensors import adapter_distance, adapter_parameters, gather, load, misfits, save, shard_like
 from agon_verl.config import Opponent
 from agon_verl.errors import CheckpointError, ConfigError
 from agon_verl.pair.checkpoint import ADAPTER_FILE, TRAINING_STATE
@@ -301,7 +301,7 @@ class MultiAdapterEngine(FSDPEngineWithLMHead):
         self, local_path: str, hdfs_path: str | None = None, del_local_after_load: bool = False, **_: Any
     ) -> None:
         folder = Path(local_path)
-        state = torch.load(folder / TRAINING_STATE, weights_only=True)
+        state = load(folder / TRAINING_STATE)
         with self.loaded():
             for adapter in self.adapters:
                 self.put_adapter(adapter, load_file(folder / adapter / ADAPTER_FILE), folder / adapter)
@@ -314,7 +314,7 @@ class MultiAdapterEngine(FSDPEngineWithLMHead):
             if not self.past:
                 self.take_snapshot()
         if len(list(folder.glob(_rng_file("*")))) == torch.distributed.get_world_size():
-            BaseCheckpointManager.load_rng_state(torch.load(folder / _rng_file(self.rank), weights_only=False))
+            BaseCheckpointManager.load_rng_state(load(folder / _rng_file(self.rank)))
         torch.distributed.barrier()
 
     def _moments(self, adapter: str) -> dict[str, dict[str, Any]]:

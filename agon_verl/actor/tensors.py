@@ -1,11 +1,19 @@
 """Adapter tensors: full, as PEFT stores them; sharded, as FSDP2 trains them; and saved to disk."""
 
+import pickle
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from torch.distributed.tensor import DTensor, distribute_tensor
+
+from agon_verl.errors import CheckpointError
+
+# What a pickled NumPy array consists of: NumPy's random state, which verl's get_rng_state returns, has one.
+_ARRAYS: list[Any] = [np.empty(0).__reduce__()[0], np.ndarray, np.dtype, type(np.dtype(np.uint32))]
 
 
 def adapter_parameters(module: torch.nn.Module, adapter: str) -> dict[str, torch.nn.Parameter]:
@@ -21,6 +29,18 @@ def save(value: Any, path: Path) -> None:
         if isinstance(error.__context__, OSError):
             raise error.__context__ from error
         raise
+
+
+def load(path: Path) -> Any:
+    """What `save` wrote. Anything but plain values, tensors and NumPy arrays is refused: unpickling it runs code."""
+    try:
+        with torch.serialization.safe_globals(_ARRAYS):
+            return torch.load(path, map_location="cpu", weights_only=True)
+    except pickle.UnpicklingError as error:
+        named = re.search(r"GLOBAL:? (\S+)", str(error))
+        raise CheckpointError(
+            f"{path} contains {named[1] if named else 'an object'}, not only plain values: loading it could run code"
+        ) from None
 
 
 def adapter_distance(a: dict[str, torch.Tensor], b: dict[str, torch.Tensor]) -> float:

@@ -49,6 +49,7 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
     development.add_argument("--dev-share", type=float, metavar="X", help="choose it on this share of each set instead")
     add("--reward", help="verifier: pkg://module or file.py, then :function (default: the run's, or the domain's)")
     add("--reward-kwargs", nargs="+", default=[], metavar="KEY=VALUE", help="arguments of the verifier")
+    add("--trust-verifier", action="store_true", help="run the verifier that the target names, whatever code that is")
     add("--reward-timeout", type=float, help="seconds per verdict (default: the run's, or 90; 600 for code)")
     add("--max-failed", type=float, default=0.1, help="stop above this share of failed verdicts (default: 0.1)")
     add("--concurrency", type=int, default=512, help="requests in vLLM at a time, approximately (default: 512)")
@@ -130,7 +131,7 @@ def evaluate(options: argparse.Namespace) -> str:
         development = []
     if not players.checked:
         print(f"agon-verl: {players.base} is not on this machine yet, so its weights are not checked", file=sys.stderr)
-    judge = Judge(players, options.reward, key_values(options.reward_kwargs))
+    judge = Judge(players, options.reward, key_values(options.reward_kwargs), options.trust_verifier)
     jobs = [(problem, list(DIRECTIONS)) for problem in development] + [(problem, modes) for problem in held_out]
     settings = settings_of(players, judge, options.seed)
     with Store(options.out, settings) as store:

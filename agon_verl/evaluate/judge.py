@@ -1,6 +1,10 @@
 """The verifier of an evaluation: the one that the run was trained with, or another with the same interface.
 
 A failure of the judge does not make an answer wrong: it is recorded as an error, and the answer is left out.
+
+`pair.json` names the run's verifier, and anybody may have written it. Without the user's word only our own verifiers
+are taken from there, and of their settings only those that change a verdict: neither where programs run, nor with which
+interpreter, nor on how many cores.
 """
 
 import asyncio
@@ -19,14 +23,30 @@ from agon_verl.game.transcript import ENDED, OPENED
 from agon_verl.inference.chat import STOP
 from agon_verl.inference.players import InferenceError, Players
 
+FUNCTION = "compute_score"
+OURS = {domain.verifier for domain in DOMAINS.values()}
+HARMLESS = {"format_weight", "opened", "reasoning_tags", "finished"}
+LARGEST = {"time_limit": 60, "memory_limit": 4096, "total_time": 600}  # seconds, megabytes, seconds
+
 
 class Judge:
-    def __init__(self, players: Players, verifier: str | None = None, kwargs: Mapping[str, Any] | None = None) -> None:
-        """`verifier` is `pkg://module` or a file, followed by `:function` unless that is compute_score."""
+    def __init__(
+        self,
+        players: Players,
+        verifier: str | None = None,
+        kwargs: Mapping[str, Any] | None = None,
+        trust: bool = False,
+    ) -> None:
+        """`verifier` is `pkg://module` or a file, followed by `:function` unless that is compute_score.
+
+        With `trust` the target's own verifier is loaded, whatever it is.
+        """
         trained = {} if verifier else players.verifier
+        if not trust:
+            _check_named_by_target(players.target, trained, kwargs or {})
         place, _, name = (verifier or trained.get("path") or DOMAINS[players.domain].verifier).rpartition(":")
         if not place or name.startswith("//"):
-            place, name = f"{place}:{name}" if place else name, trained.get("name") or "compute_score"
+            place, name = f"{place}:{name}" if place else name, trained.get("name") or FUNCTION
         self._score = _load(place, name)
         takes_tags = "reasoning_tags" in inspect.signature(self._score).parameters
         tags = {"reasoning_tags": list(players.tags)} if takes_tags else {}
@@ -59,6 +79,27 @@ class Judge:
             verdict=str(score.get("verdict") or ""),
             error="",
         )
+
+
+def _check_named_by_target(target: str, trained: Mapping[str, Any], chosen: Mapping[str, Any]) -> None:
+    """Refuse what a target's `pair.json` may not decide; the user's own `chosen` arguments replace the target's."""
+    path, name = trained.get("path"), trained.get("name") or FUNCTION
+    if (path and path not in OURS) or name != FUNCTION:
+        raise InferenceError(
+            f"{target} names the verifier {path}:{name}. Its code would run on this machine with your rights. If you "
+            f"know it, add --trust-verifier or name it with --reward; ours are {' and '.join(sorted(OURS))}"
+        )
+    settings = trained.get("reward_kwargs") or {}
+    if others := {key: value for key, value in settings.items() if key not in chosen and not _harmless(key, value)}:
+        shown = " ".join(f"{key}={value}" for key, value in others.items())
+        raise InferenceError(
+            f"{target} sets {shown} for its verifier, which decides how programs run on this machine. If you want "
+            "that, add --trust-verifier; otherwise choose your own values with --reward-kwargs"
+        )
+
+
+def _harmless(key: str, value: Any) -> bool:
+    return key in HARMLESS or (key in LARGEST and isinstance(value, int | float) and 0 < value <= LARGEST[key])
 
 
 async def _call(function: Callable[..., Any], arguments: Mapping[str, Any]) -> Any:

@@ -95,9 +95,13 @@ def train(plan: Plan, method: str, seed: int, run: Runner) -> None:
 
 
 def evaluate(plan: Plan, target: Path | str, folder: Path, seed: int, modes: Sequence[str], run: Runner) -> None:
-    """Evaluate into `folder`; `agon_verl.evaluate` generates only what is missing."""
+    """Evaluate into `folder`; `agon_verl.evaluate` generates only what is missing.
+
+    The verifier is trusted: this command's own overrides chose it, and training has run it.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     command = [sys.executable, "-m", "agon_verl.evaluate", str(target), "--out", str(folder), "--seed", str(seed)]
+    command += ["--trust-verifier"]
     if status := run([*command, "--modes", *modes, *plan.evaluation], {}, folder.parent / "eval.log"):
         raise MatrixError(f"evaluation ended with status {status}: see {folder.parent / 'eval.log'}")
 

@@ -24,8 +24,10 @@ import dataclasses
 import importlib.metadata
 import json
 import logging
+import os
 import re
 import shutil
+import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field
@@ -179,6 +181,32 @@ def check_game(folder: Path, config: DictConfig) -> None:
         )
     if differences:
         logger.warning("agon-verl: the run goes on from %s with another game: %s", folder, differences)
+
+
+def check_owner(folder: Path, trust: bool) -> None:
+    """Refuse a checkpoint of another user. `trust` is `agon.trust_checkpoint`.
+
+    verl unpickles `data.pt`, which can run code. The trainer looks into that file before verl does, but whoever owns
+    the folder can exchange the file in between.
+    """
+    others = [path for path in (folder, *sorted(folder.glob("*.pt"))) if not _is_own(path)]
+    if others and not trust:
+        raise CheckpointError(
+            f"{others[0]} belongs to user {others[0].stat().st_uid}, not to you, and resuming from it can run that "
+            "user's code: copy the checkpoint, or set agon.trust_checkpoint=true if you know where it comes from"
+        )
+
+
+def _is_own(path: Path) -> bool:
+    """Whether `path` belongs to root, to this user, or to the user that shared storage writes this user's files as."""
+    owner = path.stat().st_uid
+    if owner in (0, os.geteuid()):
+        return True
+    try:
+        with tempfile.TemporaryFile(dir=path.parent) as file:
+            return os.fstat(file.fileno()).st_uid == owner
+    except OSError:  # not writable for this user
+        return False
 
 
 @contextmanager

@@ -23,7 +23,7 @@ from agon_verl.files import lock
 from agon_verl.game.prompts import challenge_messages
 from agon_verl.game.roles import ADAPTERS
 from agon_verl.pair.base import hash_of_base
-from agon_verl.pair.checkpoint import ADAPTER_FILE, check_fit, check_game, foreign, to_resume
+from agon_verl.pair.checkpoint import ADAPTER_FILE, check_fit, check_game, check_owner, foreign, to_resume
 from agon_verl.trainer.memory import GIB, MARGIN, USABLE, DecoderShape, MemorySettings, estimate, tokens_that_fit
 
 MAX_LORA_RANK = 512  # vLLM's largest (vllm.config.lora.MaxLoRARanks); importing it here would cost ten seconds
@@ -307,6 +307,7 @@ def check_checkpoint(config: DictConfig) -> None:
     folder = to_resume(settings.resume_mode, settings.default_local_dir, settings.resume_from_path)
     if folder is not None:
         check_game(folder, config)
+        check_owner(folder, config.agon.get("trust_checkpoint", False))
     path = os.path.expanduser(config.actor_rollout_ref.model.path)
     if folder is not None and os.path.isdir(path):
         check_fit(folder, config, hash_of_base(Path(path)))

@@ -12,16 +12,16 @@ from pathlib import Path
 from typing import Any
 
 import ray
-import torch
 from verl.utils.checkpoint.checkpoint_manager import BaseCheckpointManager
 
-from agon_verl.actor.tensors import save
+from agon_verl.actor.tensors import load, save
 from agon_verl.errors import CheckpointError
 from agon_verl.pair import checkpoint
 from agon_verl.pair.checkpoint import (
     Manifest,
     check_fit,
     check_game,
+    check_owner,
     game_settings,
     generation_settings,
     lora_settings,
@@ -102,14 +102,27 @@ class ResumableTrainer(MultiAdapterTrainer):
         if folder is not None:
             check_fit(folder, self.config, self._base_hash)
             check_game(folder, self.config)
+            self._check_content(folder)
         settings.resume_mode = "disable" if folder is None else "resume_path"
         settings.resume_from_path = None if folder is None else str(folder)
         super()._load_checkpoint()
         if folder is not None:
-            state = torch.load(folder / "trainer.pt", weights_only=False)
+            state = load(folder / "trainer.pt")
             BaseCheckpointManager.load_rng_state(state["rng"])
             self.load_extra_state(state["carried"])
             self.last_metrics = state["metrics"]
+
+    def _check_content(self, folder: Path) -> None:
+        """Refuse a `data.pt` with which verl would run code: verl loads it without restrictions."""
+        trust = self.config.agon.get("trust_checkpoint", False)
+        check_owner(folder, trust)
+        try:
+            load(folder / "data.pt")
+        except CheckpointError as error:
+            if not trust:
+                raise CheckpointError(
+                    f"{error}. A data loader of your own? Then set agon.trust_checkpoint=true"
+                ) from None
 
     def _manifest(self) -> Manifest:
         return Manifest(

@@ -200,10 +200,72 @@ def test_the_domain_names_the_judge_and_the_run_names_another(tmp_path: Path) ->
     own = tmp_path / "own.py"
     own.write_text("def grade(data_source, solution_str, ground_truth, extra_info, bar): return {'acc': bar}")
     run = Players("b", "b", verifier={"path": str(own), "name": "grade", "reward_kwargs": {"bar": 0.5}})
-    assert verdict(Judge(run), "").acc == 0.5
+    assert verdict(Judge(run, trust=True), "").acc == 0.5
     assert verdict(Judge(run, f"{own}:grade", {"bar": 1}), "").acc == 1.0
     with pytest.raises(InferenceError, match="verifier .*:compute_score cannot be loaded: name one with --reward"):
         Judge(Players("b", "b"), str(own))
+
+
+def named_by_target(**verifier: Any) -> Players:
+    return Players("their_export", "b", domain="code", verifier=verifier)
+
+
+@pytest.mark.parametrize(
+    "verifier",
+    [
+        {"path": "their_export/checks.py"},
+        {"path": "pkg://their_package.checks"},
+        {"path": "pkg://reward_fns.math_answer", "name": "asyncio"},
+        {"path": "pkg://reward_fns.math_answer:asyncio"},
+        {"name": "asyncio"},
+    ],
+)
+def test_code_that_only_the_target_names_is_not_loaded(verifier: dict[str, Any]) -> None:
+    with pytest.raises(InferenceError, match="their_export names the verifier .* add --trust-verifier or name it with"):
+        Judge(named_by_target(**verifier))
+
+
+def test_a_file_that_the_target_names_runs_only_with_the_users_word(tmp_path: Path) -> None:
+    theirs, trace = tmp_path / "checks.py", tmp_path / "trace"
+    theirs.write_text(f"open({str(trace)!r}, 'w')\ndef compute_score(**_): return {{'acc': 1.0}}")
+    players = named_by_target(path=str(theirs))
+    with pytest.raises(InferenceError, match="would run on this machine with your rights"):
+        Judge(players)
+    assert not trace.exists()
+    assert verdict(Judge(players, trust=True), "").acc == 1.0
+    assert verdict(Judge(players, str(theirs)), "").acc == 1.0
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"trusted": True},
+        {"python": "/tmp/python"},
+        {"backend": "e2b"},
+        {"template": "theirs"},
+        {"slots": 4096},
+        {"workers": 4096},
+        {"memory_limit": 65536},
+        {"total_time": float("inf")},
+        {"time_limit": "long"},
+        {"format_weight": 0.5, "trusted": False},
+    ],
+)
+def test_how_programs_run_is_not_for_the_target_to_decide(settings: dict[str, Any]) -> None:
+    key, value = list(settings.items())[-1]
+    players = named_by_target(path="pkg://reward_fns.unit_tests", name="compute_score", reward_kwargs=settings)
+    with pytest.raises(InferenceError, match=f"their_export sets {key}={value} for its verifier"):
+        Judge(players)
+    assert Judge(players, kwargs={key: None}).settings["kwargs"][key] is None  # the user's own word
+    assert Judge(players, trust=True).settings["kwargs"][key] == value
+
+
+def test_what_changes_a_verdict_is_taken_from_the_target() -> None:
+    settings = {"format_weight": 0.3, "reasoning_tags": ["<r>", "</r>"], "time_limit": 5, "memory_limit": 256}
+    players = named_by_target(path="pkg://reward_fns.unit_tests", name="compute_score", reward_kwargs=settings)
+    assert Judge(players).settings["kwargs"] == settings
+    nothing = named_by_target(path=None, name="compute_score", reward_kwargs=None)  # a run without a custom function
+    assert Judge(nothing).settings["function"] == "pkg://reward_fns.unit_tests:compute_score"
 
 
 def test_a_failing_judge_is_no_wrong_answer(tmp_path: Path) -> None:
