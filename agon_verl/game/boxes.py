@@ -6,7 +6,7 @@ thousands of boxes that never close, and scanning ahead from each of them would 
 """
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 _TOKEN = re.compile(
     r"(?P<box>\\(?:boxed|fbox)\s*\{)|(?P<escaped>\\\\(?!boxed|fbox)|\\[{}])|(?P<open>\{)|(?P<close>\})", re.ASCII
@@ -15,11 +15,19 @@ _TOKEN = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class Box:
-    """`text[start:end]` is the box with its command and braces; `content` is the text between the braces."""
+    """`text[start:end]` is the box with its command and braces.
 
+    The content is cut out when it is read: boxes nest, and thousands of them would hold thousands of copies.
+    """
+
+    text: str = field(repr=False)
     start: int
+    inner: int  # where the content starts; it ends before the last brace
     end: int
-    content: str
+
+    @property
+    def content(self) -> str:
+        return self.text[self.inner : self.end - 1]
 
 
 def boxes(text: str) -> list[Box]:
@@ -33,6 +41,5 @@ def boxes(text: str) -> list[Box]:
         elif token["open"]:
             unclosed.append(None)
         elif token["close"] and unclosed and (box := unclosed.pop()):
-            start, content = box
-            closed.append(Box(start, token.end(), text[content : token.start()]))
+            closed.append(Box(text, *box, token.end()))
     return sorted(closed, key=lambda box: box.start)
