@@ -18,7 +18,7 @@ from agon_verl.rollout.server import MultiAdapterServer
 from agon_verl.rollout.sync import CheckedSender
 from agon_verl.rollout.wire import sync_name
 
-WAIT = 30  # seconds after which a sender counts as hung
+WAIT = 120  # seconds after which a sender counts as hung; the first import of vLLM takes a part of them
 TENSORS = {
     sync_name("A", 1, f"layer{number}"): torch.full((1 << 18,), float(number)) for number in range(3)
 }  # a bucket each
