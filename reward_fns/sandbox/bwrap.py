@@ -75,7 +75,8 @@ class Bubblewrap:
         for folder in hidden:
             self._arguments += ["--tmpfs", folder, "--remount-ro", folder]
         self._arguments += [
-            "--perms", "0755", "--dir", BOX, "--perms", "0755", "--dir", "/dev", "--proc", "/proc",
+            "--perms", "0755", "--dir", BOX, "--perms", "0755", "--dir", "/dev",
+            "--proc", "/proc", "--remount-ro", "/proc",  # else a program could write its scheduling group
             "--dev-bind", "/dev/null", "/dev/null", "--dev-bind", "/dev/urandom", "/dev/urandom",
             "--symlink", "/proc/self/fd", "/dev/fd", "--symlink", "fd/0", "/dev/stdin",
             "--symlink", "fd/1", "/dev/stdout", "--symlink", "fd/2", "/dev/stderr",
@@ -147,18 +148,20 @@ class BubblewrapLaunch(Launch):
         return started
 
     def check(self, program: ProcessHandle) -> Ending | None:
-        try:
-            usage = os.statvfs(f"/proc/self/fd/{program.proc}/root/tmp")
-        except (FileNotFoundError, ProcessLookupError):
-            return None
-        is_sandbox = usage.f_blocks * usage.f_frsize == self._kind.disk  # during set-up it is the host's /tmp
-        return "disk_limit" if is_sandbox and usage.f_files - usage.f_ffree > INODES else None
+        for thread in program.threads():
+            try:
+                usage = os.statvfs(f"/proc/self/fd/{program.proc}/{thread}/root/tmp")
+            except OSError:  # this thread has ended, or bubblewrap is not ready
+                continue
+            is_sandbox = usage.f_blocks * usage.f_frsize == self._kind.disk  # during set-up it is the host's /tmp
+            return "disk_limit" if is_sandbox and usage.f_files - usage.f_ffree > INODES else None
+        return None
 
     def waiting(self, program: ProcessHandle) -> bool:
         """True while the process still executes bubblewrap. A program cannot: it does not see that file."""
         try:
             return os.path.samestat(os.stat("exe", dir_fd=program.proc), os.stat(self._kind.binary))
-        except (FileNotFoundError, ProcessLookupError):
+        except (FileNotFoundError, ProcessLookupError, PermissionError):
             return False
 
     def ran(self) -> bool:

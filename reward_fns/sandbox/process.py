@@ -8,6 +8,7 @@ while the child runs, so no pipe ever blocks it.
 import fcntl
 import math
 import os
+import re
 import resource
 import select
 import signal
@@ -15,7 +16,7 @@ import subprocess
 import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 
 from reward_fns.sandbox import Ending, ProgramLimits, RunResult, SandboxError
@@ -25,16 +26,17 @@ _STARVED = 20  # a program that waits for a core for this many times its wall li
 _GRACE = 5.0  # seconds for a killed child to disappear before its process group is killed too
 _KEPT_STDERR = 4096
 _CLOCK_TICKS = os.sysconf("SC_CLK_TCK")
+_SIZES = re.compile(rb"^(VmHWM|VmRSS|VmSwap|VmPTE):\s*(\d+) kB$", re.M)
 _SEALS = fcntl.F_SEAL_SEAL | fcntl.F_SEAL_WRITE | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SHRINK
 
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """Of a process so far: CPU seconds, seconds ready to run while no core was free, peak resident bytes."""
+    """Of a process and its children: CPU seconds so far, peak bytes, and how many threads run or wait for a core."""
 
     cpu: float = 0.0
-    queued: float = 0.0
     memory: int = 0
+    ready: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,27 +48,50 @@ class ProcessHandle:
 
     @classmethod
     def open(cls, pid: int, stack: ExitStack) -> "ProcessHandle":
-        handle = cls(os.pidfd_open(pid), os.open(f"/proc/{pid}", os.O_RDONLY | os.O_DIRECTORY))
-        stack.callback(os.close, handle.pidfd)
-        stack.callback(os.close, handle.proc)
-        return handle
+        pidfd = os.pidfd_open(pid)
+        stack.callback(os.close, pidfd)
+        proc = os.open(f"/proc/{pid}", os.O_RDONLY | os.O_DIRECTORY)
+        stack.callback(os.close, proc)
+        return cls(pidfd, proc)
 
-    def read(self, name: str) -> str:
-        """A file of /proc/<pid>; empty once the process is gone."""
+    def read(self, name: str) -> bytes:
+        """A file of /proc/<pid>, as bytes: a program chooses its name. Empty once the process is gone."""
         try:
-            with open(os.open(name, os.O_RDONLY, dir_fd=self.proc)) as file:
+            with open(os.open(name, os.O_RDONLY, dir_fd=self.proc), "rb") as file:
                 return file.read()
         except (FileNotFoundError, ProcessLookupError):
-            return ""
+            return b""
+
+    def threads(self) -> list[str]:
+        """Its threads as folders below /proc/<pid>. The first thread may have ended: the others still run."""
+        try:
+            folder = os.open("task", os.O_RDONLY | os.O_DIRECTORY, dir_fd=self.proc)
+        except (FileNotFoundError, ProcessLookupError):
+            return []
+        try:
+            return [f"task/{name}" for name in os.listdir(folder)]
+        except (FileNotFoundError, ProcessLookupError):
+            return []
+        finally:
+            os.close(folder)
 
     def usage(self) -> Usage | None:
-        stat = self.read("stat").rpartition(")")[2].split()
-        scheduled = self.read("schedstat").split()
-        _, _, peak = self.read("status").partition("\nVmHWM:")  # line start: a program chooses its name
-        if not (stat and scheduled and peak):
+        """What it uses; `None` once it is gone. A thread that ends meanwhile is left out."""
+        whole = _fields(self.read("stat"))
+        if whole is None:
             return None
-        cpu = (int(stat[11]) + int(stat[12])) / _CLOCK_TICKS
-        return Usage(cpu, int(scheduled[1]) / 1e9, int(peak.split(maxsplit=1)[0]) * 1024)
+        memory, ready, children = 0, 0, []
+        for thread in self.threads():
+            children += self.read(f"{thread}/children").split()
+            state = _fields(self.read(f"{thread}/stat"))
+            ready += state is not None and state[0] == b"R"
+            memory = memory or _memory(self.read(f"{thread}/status"))  # all threads share it
+        usage = Usage((int(whole[11]) + int(whole[12])) / _CLOCK_TICKS, memory, ready)
+        for child in children:
+            with ExitStack() as stack, suppress(FileNotFoundError, ProcessLookupError):
+                more = ProcessHandle.open(int(child), stack).usage() or Usage()
+                usage = Usage(usage.cpu + more.cpu, usage.memory + more.memory, usage.ready + more.ready)
+        return usage
 
     def end(self) -> None:
         """Kill it and wait until it is gone."""
@@ -228,13 +253,13 @@ class _SupervisedRun:
 
     def __init__(self, launch: Launch, pipes: _Pipes, limits: ProgramLimits) -> None:
         self._launch, self._pipes, self._limits = launch, pipes, limits
-        self.usage = Usage()
         self.wall = 0.0
         self.ending: Ending | None = None
+        self._queued = 0.0
 
     def wait(self, exited: int, program: ProcessHandle) -> None:
         """Read output until the command has ended (`exited` is its pidfd) or the program exceeds a limit."""
-        self._began = time.monotonic()
+        self._began = self._checked = time.monotonic()
         poll = select.poll()
         for descriptor in (*self._pipes.readers, exited):
             poll.register(descriptor, select.POLLIN)
@@ -246,24 +271,52 @@ class _SupervisedRun:
                 else:
                     self._pipes.read(descriptor)
             self.ending = self._pipes.over
-            self.wall = time.monotonic() - self._began - self.usage.queued
+            self.wall = time.monotonic() - self._began - self._queued
             if running and time.monotonic() >= next_check:
                 next_check = time.monotonic() + TICK
                 self._check(program)
 
     def _check(self, program: ProcessHandle) -> None:
-        self.usage = program.usage() or self.usage
-        elapsed = time.monotonic() - self._began
-        self.wall = elapsed - self.usage.queued
-        if self.usage.cpu > self._limits.cpu or self.wall > self._limits.wall:
+        usage = program.usage() or Usage()
+        now = time.monotonic()
+        if usage.ready:
+            self._queued += (now - self._checked) * (1 - fair_share(usage.ready))
+        self._checked, elapsed = now, now - self._began
+        self.wall = elapsed - self._queued
+        if usage.cpu > self._limits.cpu or self.wall > self._limits.wall:
             self.ending = "timeout"
-        elif self.usage.memory > self._limits.memory:
+        elif usage.memory > self._limits.memory:
             self.ending = "memory"
         else:
             self.ending = self.ending or self._launch.check(program)
         starved = self.ending is None and elapsed > _STARVED * self._limits.wall
         if starved or (self.ending == "timeout" and self._launch.waiting(program)):
             raise SandboxError(f"a program had too little CPU time to run in {elapsed:.0f} s: the machine is too busy")
+
+
+def fair_share(own: int) -> float:
+    """The part of a core that a program with `own` ready threads gets now if the other ready threads leave no more.
+
+    A program's own waiting is not measured: by sleeping for an instant again and again it could wait for a core as
+    often as it likes, and so hold its slot. What the other threads of the machine leave is not in its hands.
+    """
+    with open("/proc/loadavg", "rb") as file:
+        ready = int(file.read().split()[3].partition(b"/")[0])
+    others = max(0, ready - own - 1)  # this thread, which reads the number, is counted too
+    return min(1.0, len(os.sched_getaffinity(0)) / (others + 1))
+
+
+def _fields(stat: bytes) -> list[bytes] | None:
+    """The fields of a `stat` file after the name, which may contain anything; `None` if there are none."""
+    return stat.rpartition(b")")[2].split() or None
+
+
+def _memory(status: bytes) -> int:
+    """Peak resident memory, or what is resident and swapped now, and page tables; 0 without memory of its own."""
+    sizes = {key: int(value) for key, value in _SIZES.findall(status)}
+    if b"VmHWM" not in sizes:
+        return 0
+    return 1024 * (max(sizes[b"VmHWM"], sizes[b"VmRSS"] + sizes[b"VmSwap"]) + sizes[b"VmPTE"])
 
 
 def _collect(process: subprocess.Popen[bytes], exited: int) -> tuple[int, float]:

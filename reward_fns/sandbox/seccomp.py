@@ -2,10 +2,12 @@
 
 Namespaces hide the host; the filter closes what they leave open. A program is one process with threads: without `fork`
 there are no fork bombs and no daemons, and a memory limit on the process covers everything. Memory that no process
-limit counts is refused (System V segments, memory files, message queues), and so are calls that only enlarge the attack
-surface of the kernel: sockets of any kind, nested namespaces, mounts, tracing, io_uring, bpf, keys; and `sync`, which
-makes all processes wait for the disk. A refused call fails with EPERM, which most programs see as an ordinary
-exception. Calls that need a capability are not listed: a program has none.
+limit counts is refused (System V segments, memory files, message queues, pages moved into pipes, attributes of files,
+rules of Landlock), and so are calls that only enlarge the attack surface of the kernel: sockets of any kind, nested
+namespaces, mounts, tracing, io_uring, bpf, keys; and `sync`, which makes all processes wait for the disk. A program
+cannot choose its cores or lower its priority, so it waits for a core only if the machine is busy. A refused call fails
+with EPERM, which most programs see as an ordinary exception. Calls that need a capability are not listed: a program has
+none.
 
 Only little-endian x86_64 and aarch64 are supported; elsewhere there is no filter and the sandbox refuses to start.
 """
@@ -30,6 +32,11 @@ _REFUSED: dict[str, tuple[int | None, int | None]] = {
     "semget": (64, 190), "msgget": (68, 186), "mq_open": (240, 180),
     "socket": (41, 198), "bpf": (321, 280), "perf_event_open": (298, 241), "userfaultfd": (323, 282),
     "add_key": (248, 217), "request_key": (249, 218), "keyctl": (250, 219),
+    "vmsplice": (278, 75), "splice": (275, 76), "tee": (276, 77), "setsockopt": (54, 208),
+    "setxattr": (188, 5), "lsetxattr": (189, 6), "fsetxattr": (190, 7), "setxattrat": (463, 463),
+    "landlock_create_ruleset": (444, 444), "seccomp": (317, 277),
+    "sched_setparam": (142, 118), "sched_setscheduler": (144, 119), "sched_setattr": (314, 274),
+    "sched_setaffinity": (203, 122), "setpriority": (141, 140), "ioprio_set": (251, 30),
     "io_uring_setup": (425, 425), "io_uring_enter": (426, 426), "io_uring_register": (427, 427),
 }  # fmt: skip
 _FORK: dict[str, tuple[int | None, int | None]] = {"fork": (57, None), "vfork": (58, None)}

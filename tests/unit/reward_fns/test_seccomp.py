@@ -39,7 +39,10 @@ CALLS = {  # name: (x86_64, aarch64)
 FORBIDDEN = {
     "socket": (41, 198), "ptrace": (101, 117), "mount": (165, 40), "unshare": (272, 97), "memfd_create": (319, 279),
     "shmget": (29, 194), "io_uring_setup": (425, 425), "bpf": (321, 280), "keyctl": (250, 219), "sync": (162, 81),
-    "process_vm_writev": (311, 271), "setns": (308, 268),
+    "process_vm_writev": (311, 271), "setns": (308, 268), "vmsplice": (278, 75), "splice": (275, 76), "tee": (276, 77),
+    "setxattr": (188, 5), "fsetxattr": (190, 7), "setsockopt": (54, 208), "landlock_create_ruleset": (444, 444),
+    "sched_setscheduler": (144, 119), "sched_setattr": (314, 274), "sched_setaffinity": (203, 122),
+    "setpriority": (141, 140),
 }  # fmt: skip
 
 
