@@ -6,6 +6,10 @@ must match (output_match.py) or satisfy the problem's checker, which runs in a s
 run and is the verdict: `wrong`, `timeout`, `memory`, `runtime_error`, `output_limit`, `disk_limit`, `compile_error`;
 `no_program` if there is no block, `language` if its language is not supported here.
 
+Where a problem names a function (`fn_name`), that function is called in place of running the program, and the values
+are compared here (reward_fns/calls). All calls are made in one run with the time limit of one call. If that is not
+enough, the calls that were not answered run one by one, so no call ever has more than its limit.
+
 A failure of the verifier raises: `SandboxError` for a sandbox that does not start, `GroundTruthError` for a ground
 truth that cannot be used or a checker that rejects the expected output.
 
@@ -15,13 +19,18 @@ see docs/sandbox.md.
 
 import asyncio
 import hashlib
+import marshal
 import re
 from collections.abc import Sequence
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 from agon_verl.game.fences import Fence
 from agon_verl.game.transcript import REASONING_TAGS, final_block
+from reward_fns.calls import driver
+from reward_fns.calls.assertions import Call
+from reward_fns.calls.values import read_answers
 from reward_fns.code_problem import CodeProblem, GroundTruthError
 from reward_fns.output_match import same_output
 from reward_fns.sandbox import LANGUAGES, MB, WALL_PER_CPU, Job, Program, ProgramLimits, RunResult, Sandbox
@@ -30,6 +39,8 @@ from reward_fns.scoring import read_completion, score_dict
 _CHECKING = ProgramLimits(cpu=10.0, memory=1024 * MB, output=MB)
 _LARGE = 1 << 16  # bytes of output that are compared in a thread
 _CHECKED_OUTPUT = 16 * MB  # output limit for problems with a checker
+# More time for a run of several calls: where all but the last took less than this share, that one had its full limit.
+_SHARE = 0.1
 _OUT_OF_MEMORY = re.compile(rb"^MemoryError|std::bad_alloc", re.M)
 _NOT_PYTHON = re.compile(rb"^(?:SyntaxError|IndentationError|TabError):", re.M)
 _sound_checkers: set[bytes] = set()  # digests of checkers that accepted an expected output
@@ -73,11 +84,13 @@ async def compute_score(
 async def judge(block: Fence, problem: CodeProblem, sandbox: Sandbox, total_time: float) -> str:
     """The verdict on one program: "correct", or the first failure."""
     language = LANGUAGES.get((block.tag.lower().split() or [""])[0])
-    if language is None or not await sandbox.can_run(language):
+    if language is None or not await sandbox.can_run(language) or (problem.calls and language != "python"):
         return "language"
     program = await sandbox.build(block.body, language)
     if program is None:
         return "compile_error"
+    if problem.calls:
+        return await _judge_calls(program, problem, sandbox, total_time)
     left = total_time
     for stdin, expected in problem.cases:
         output = _CHECKED_OUTPUT if problem.checker else MB + 4 * len(expected)
@@ -91,6 +104,51 @@ async def judge(block: Fence, problem: CodeProblem, sandbox: Sandbox, total_time
         if left < 0:
             return "timeout"
     return "correct"
+
+
+async def _judge_calls(program: Program, problem: CodeProblem, sandbox: Sandbox, total_time: float) -> str:
+    left, calls = total_time, list(problem.calls)
+    together = len(calls) > 1
+    while calls:
+        batch = calls if together else calls[:1]
+        run = await sandbox.run(_calling(program, problem, batch))
+        passed, seconds = await asyncio.to_thread(_check_answers, run.stdout, batch)
+        if passed is None:
+            return "wrong"
+        failure = _failure(run)
+        if failure is None and passed < len(batch):
+            return "wrong"  # it ended early
+        if failure is not None:
+            hangs = failure == "timeout" and seconds <= _SHARE * problem.time_limit
+            if not together or not passed or hangs or run.ending == "exited":
+                return failure
+            together = False
+        calls = calls[passed:]
+        left -= max(run.cpu, run.wall / WALL_PER_CPU)
+        if left < 0:
+            return "timeout"
+    return "correct"
+
+
+def _calling(program: Program, problem: CodeProblem, calls: Sequence[Call]) -> Job:
+    """Only the arguments are sent, never what is expected."""
+    request = marshal.dumps((problem.fn_name, problem.setup, [call.sent for call in calls]), 2)
+    cpu = problem.time_limit * (1 + _SHARE if len(calls) > 1 else 1)
+    limits = ProgramLimits(cpu, problem.memory_limit * MB, MB + 4 * sum(call.size for call in calls))
+    return Job(Program("python", _driver()), request, limits, {"solution.py": program.code})
+
+
+def _check_answers(output: bytes, calls: Sequence[Call]) -> tuple[int | None, float]:
+    """How many calls were answered, `None` if one of them wrongly, and the seconds up to the last answer."""
+    answers = read_answers(output, len(calls))
+    if not all(call.expectation.holds(value) for call, (value, _) in zip(calls, answers, strict=False)):
+        return None, 0.0
+    return len(answers), answers[-1][1] if answers else 0.0
+
+
+@cache
+def _driver() -> bytes:
+    return Path(driver.__file__).read_bytes()
 
 
 def _failure(run: RunResult) -> str | None:

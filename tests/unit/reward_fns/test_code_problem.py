@@ -43,7 +43,7 @@ def test_the_problem_names_its_limits():
         ({"inputs": [], "outputs": []}, "has no tests"),
         ({"inputs": ["1"], "outputs": []}, "1 inputs but 0 outputs"),
         ({"inputs": ["1", "2"], "outputs": ["", " \n"]}, "every output .* is blank"),
-        ({**TESTS, "fn_name": "f"}, r"unknown keys: \['fn_name'\]"),
+        ({**TESTS, "function": "f"}, r"unknown keys: \['function'\]"),
         ({**TESTS, "checker": ""}, "checker='' .* must be a Python program"),
         ({**TESTS, "checker": {"a": 1}}, "must be a Python program"),
         ({**TESTS, "time_limit": 0}, "time_limit=0 "),
