@@ -20,9 +20,10 @@ _FIRST_VISIBLE = re.compile(r"\S")
 
 
 class ControlTokens:
-    """The control tokens of a tokenizer. `tags`: the reasoning tags, which may be several tokens each."""
+    """The control tokens of a tokenizer. `tags`: the reasoning tags, which may be several tokens each; `spared` ones
+    stay as they are."""
 
-    def __init__(self, tokenizer: Any, tags: Sequence[str]) -> None:
+    def __init__(self, tokenizer: Any, tags: Sequence[str], spared: Sequence[str] = ()) -> None:
         template = str(tokenizer.chat_template or "")
         texts = {
             token.content
@@ -30,7 +31,8 @@ class ControlTokens:
             if token.special or token.content.startswith(_WITH_BAR) or _written_by(template, token.content)
         }
         # One character cannot be broken up; no tokenizer of a chat model has such a control token.
-        breakable = sorted((text for text in texts | set(tags) if len(text.strip()) > 1), key=len, reverse=True)
+        chosen = (texts | set(tags)) - set(spared)
+        breakable = sorted((text for text in chosen if len(text.strip()) > 1), key=len, reverse=True)
         self._pattern = re.compile("|".join(map(re.escape, breakable)) or r"(?!)")
 
     def break_up(self, text: str) -> str:

@@ -23,6 +23,12 @@ class Chat:
             raise InferenceError(f"{players.base} has no chat template: use an instruction-tuned model")
         self.reader = TagKeeper(self.tokenizer, players.tags)
         self.control = ControlTokens(self.tokenizer, players.tags)
+        self._in_messages = ControlTokens(self.tokenizer, (), spared=players.tags)
+
+    def as_text(self, messages: Messages) -> list[dict[str, Any]]:
+        """Messages of a stranger, whose control tokens become text. Reasoning tags stay: training's prompts name them
+        (`agon data --reasoning-tags`), and they end no turn."""
+        return [{**message, "content": self._in_messages.break_up(message["content"])} for message in messages]
 
     def prompt_ids(self, messages: Messages) -> list[int]:
         ids = self.tokenizer.apply_chat_template(

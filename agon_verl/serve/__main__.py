@@ -2,11 +2,14 @@
 
 import argparse
 import asyncio
+import functools
+import ipaddress
 import logging
 import os
 import signal
 import socket
 import sys
+import time
 from collections.abc import Sequence
 from typing import Any
 
@@ -17,6 +20,7 @@ from agon_verl.inference.players import InferenceError, default_mode, read_mode
 from agon_verl.inference.vllm_engine import Engine
 from agon_verl.program import command, program_name
 from agon_verl.serve.app import Service, make_app
+from agon_verl.serve.connection import LimitedConnection
 from agon_verl.serve.request import RequestQueue, models_of
 
 
@@ -34,6 +38,7 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     add("--max-queue", type=int, default=256, help="requests that wait (256); further ones get status 429")
     add("--drain", type=float, default=30, metavar="SECONDS", help="for accepted requests to end on shutdown (30)")
     add("--api-key-env", default="AGON_API_KEY", metavar="NAME", help="environment variable with the accepted API keys")
+    add("--insecure", action="store_true", help="serve everyone who reaches --host, without an API key")
     options = parser.parse_args(arguments)
     if options.max_running < 1 or options.max_queue < 0 or options.drain < 0 or not 0 <= options.port < 2**16:
         parser.error("--max-running must be 1 or more, --max-queue and --drain not negative, --port below 65536")
@@ -54,6 +59,12 @@ class Server(uvicorn.Server):
             address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
             print(f"agon-verl: {', '.join(self._service.models)} at http://{address}/v1", flush=True)
 
+    async def on_tick(self, counter: int) -> bool:
+        for connection in list(self.server_state.connections) if counter % 10 == 0 else ():  # once a second
+            if isinstance(connection, LimitedConnection):
+                connection.check(time.monotonic())
+        return await super().on_tick(counter)
+
     async def main_loop(self) -> None:
         await super().main_loop()
         await self._service.drain(self._limit, lambda: self.force_exit)
@@ -61,14 +72,17 @@ class Server(uvicorn.Server):
 
 def serve(options: argparse.Namespace) -> None:
     keys = [key.strip() for key in os.environ.pop(options.api_key_env, "").split(",") if key.strip()]
+    addresses = _check_address(options.host, options.port)
+    if not keys and not options.insecure and not all(ipaddress.ip_address(each).is_loopback for each in addresses):
+        raise InferenceError(
+            f"other machines reach --host {options.host}, and {options.api_key_env} has no API key, so that everyone "
+            f"there could use the model: set {options.api_key_env}, or add --insecure if that is what you want"
+        )
     players = chosen_players(options)
     mode = options.mode or default_mode(players)
     read_mode(mode, players.names)  # raises if it is unknown
-    _check_address(options.host, options.port)
     if not players.checked:
         print(f"agon-verl: {players.base} is not on this machine yet, so its weights are not checked", file=sys.stderr)
-    if not keys and options.host not in ("127.0.0.1", "::1", "localhost"):
-        print(f"agon-verl: {options.api_key_env} is not set: {options.host} serves every client", file=sys.stderr)
     models = models_of(players, options.name, mode)
     engine = Engine(players, **{"max_num_seqs": options.max_running, **key_values(options.engine)})
     queue = RequestQueue(options.max_running, options.max_queue)
@@ -76,23 +90,32 @@ def serve(options: argparse.Namespace) -> None:
 
 
 async def _run(service: Service, options: argparse.Namespace) -> None:
-    config = uvicorn.Config(
-        make_app(service),
-        host=options.host,
-        port=options.port,
-        access_log=False,
-        log_level="warning",
-        timeout_keep_alive=75,
-        timeout_graceful_shutdown=5,
-    )
     try:
-        await Server(config, service, options.drain).serve()
+        await make_server(service, options).serve()
     finally:
         service.engine.close()
 
 
-def _check_address(host: str, port: int) -> None:
-    """Before vLLM takes its minutes to start."""
+def make_server(service: Service, options: argparse.Namespace) -> Server:
+    limit = 2 * (options.max_running + options.max_queue) + 64  # also for clients between two requests
+    config = uvicorn.Config(
+        make_app(service),
+        host=options.host,
+        port=options.port,
+        http=functools.partial(LimitedConnection, limit=limit),  # type: ignore[arg-type]
+        ws="none",
+        proxy_headers=False,
+        server_header=False,
+        access_log=False,
+        log_level="error",  # a warning per malformed request could fill a disk
+        timeout_keep_alive=75,
+        timeout_graceful_shutdown=5,
+    )
+    return Server(config, service, options.drain)
+
+
+def _check_address(host: str, port: int) -> list[str]:
+    """The addresses of `host`, which are free. Before vLLM takes its minutes to start."""
     try:
         results = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
         family, kind, _, _, address = results[0]
@@ -101,6 +124,7 @@ def _check_address(host: str, port: int) -> None:
             probe.bind(address)
     except OSError as error:
         raise InferenceError(f"cannot listen on {host}:{port} ({error}): use another --host or --port") from None
+    return [str(result[4][0]).partition("%")[0] for result in results]  # without the scope of fe80::1%eth0
 
 
 @command

@@ -2,6 +2,10 @@
 
 Each request runs in a task of its own, beside one that waits for the client to leave: whichever ends first ends the
 other. A cancelled task takes its request out of the queue or out of vLLM, in either stage.
+
+Reading a request costs time and memory before anything is generated: the key, the place in the queue and the declared
+length are checked before the body is read, the body has a limit of size and of time, and few requests at a time are
+parsed and tokenized, beside the event loop.
 """
 
 import asyncio
@@ -9,6 +13,8 @@ import hmac
 import logging
 import time
 from collections.abc import Callable, Collection, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from reprlib import repr as short
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
@@ -21,12 +27,12 @@ from agon_verl.inference.players import InferenceError, read_mode
 from agon_verl.inference.vllm_engine import Engine
 from agon_verl.serve.protocol import ApiError, ChatRequest, parse_request
 from agon_verl.serve.replies import DONE, STILL_HERE, Reply, draft_fields, event, join_parts, usage_of
-from agon_verl.serve.request import RequestQueue, check_prompt, play
+from agon_verl.serve.request import RequestQueue, check_prompt, max_body, play
 from agon_verl.serve.splitter import Part, StreamSplitter
 
-MAX_BODY = 8 * 2**20  # bytes
+BODY_SECONDS = 30.0  # for a body to arrive
+READERS = 2  # threads that parse and tokenize requests
 KEEP_ALIVE = 10.0  # seconds between comments in a stream
-STALLED = 60.0  # seconds after which a client that reads nothing counts as gone
 STREAM_HEADERS = [
     (b"content-type", b"text/event-stream; charset=utf-8"),
     (b"cache-control", b"no-cache"),
@@ -47,6 +53,8 @@ class Service:
         self.started = int(time.time())
         self.draining = self.cutting = False
         self.tasks: set[asyncio.Task[None]] = set()
+        self.max_body = max_body(engine.players.max_prompt)
+        self.readers = ThreadPoolExecutor(READERS, "reader")
 
     @property
     def status(self) -> str:
@@ -61,16 +69,23 @@ class Service:
             return ApiError(503, "the server is shutting down", code="shutting_down", retry_after=30)
         return None
 
-    def check_key(self, request: Request) -> None:
+    def has_key(self, request: Request) -> bool:
         scheme, _, token = request.headers.get("authorization", "").partition(" ")
         matches = [hmac.compare_digest(key, token.strip().encode()) for key in self.keys]
-        if self.keys and not (scheme.lower() == "bearer" and any(matches)):
+        return not self.keys or (scheme.lower() == "bearer" and any(matches))
+
+    def check_key(self, request: Request) -> None:
+        if not self.has_key(request):
             message = "the API key is missing or wrong: send it as Authorization: Bearer <key>"
             raise ApiError(401, message, code="invalid_api_key")
+        if not self.keys and "origin" in request.headers:
+            # Any page that the user of this machine visits can send requests to 127.0.0.1.
+            raise ApiError(403, "a server without an API key answers no web page: start it with a key", code="origin")
 
-    async def health(self, _: Request) -> Response:
+    async def health(self, request: Request) -> Response:
         counts = {"running": self.queue.running, "waiting": self.queue.waiting, "in_vllm": self.engine.unfinished}
-        return JSONResponse({"status": self.status, **counts}, 200 if self.status == "ok" else 503)
+        shown = counts if self.has_key(request) else {}
+        return JSONResponse({"status": self.status, **shown}, 200 if self.status == "ok" else 503)
 
     async def list_models(self, request: Request) -> Response:
         self.check_key(request)
@@ -81,12 +96,23 @@ class Service:
         self.check_key(request)
         if error := self.unavailable:
             raise error
-        chat = parse_request(await _body(request))
+        if request.headers.get("content-encoding", "identity") != "identity":
+            raise ApiError(415, "a compressed body is not supported: send it without Content-Encoding")
+        if int(request.headers.get("content-length", 0)) > self.max_body:
+            raise _too_long(self.max_body)
+        return _Answer(self)
+
+    async def read_request(self, request: Request) -> tuple[ChatRequest, str]:
+        """The request, and the name of its model."""
+        body = await _body(request, self.max_body)
+        chat = await asyncio.get_running_loop().run_in_executor(self.readers, parse_request, body)
+        if error := self.unavailable:  # since the headers came
+            raise error
         name = next(iter(self.models)) if chat.model is None else chat.model
         if name not in self.models:
-            message = f"model {name!r} does not exist: use one of {', '.join(self.models)}"
+            message = f"model {short(name)} does not exist: use one of {', '.join(self.models)}"
             raise ApiError(404, message, "model", "model_not_found")
-        return _Answer(self, chat, name)
+        return chat, name
 
     async def drain(self, limit: float, hurry: Callable[[], bool]) -> None:
         """Wait for the accepted requests; cancel those left after `limit` seconds, or as soon as `hurry` is true."""
@@ -102,15 +128,17 @@ class Service:
 class _Answer:
     """An ASGI application for one request, which generates while it sends."""
 
-    def __init__(self, service: Service, chat: ChatRequest, name: str) -> None:
-        self._service, self._chat, self._name, self._mode = service, chat, name, service.models[name]
-        self._reply, self._streaming = Reply(name), False
+    def __init__(self, service: Service) -> None:
+        self._service, self._streaming = service, False
         self._outcome = "client disconnected"
+        self._chat: ChatRequest
+        self._name: str
         self._task: asyncio.Task[None]
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         start, tasks, error = time.monotonic(), self._service.tasks, None
         with self._service.queue.accept():
+            self._chat, self._name = await self._service.read_request(Request(scope, receive))
             work = self._task = asyncio.ensure_future(self._work(scope, receive, send))
             gone = asyncio.ensure_future(_disconnected(receive))
             tasks.add(work)
@@ -142,39 +170,41 @@ class _Answer:
 
     async def _work(self, scope: Scope, receive: Receive, send: Send) -> None:
         engine, queue, chat = self._service.engine, self._service.queue, self._chat
+        mode, reply = self._service.models[self._name], Reply(self._name)
         sampling = chat.sampling(engine.players.sampling)
-        opened = await asyncio.to_thread(check_prompt, engine, chat.messages, self._mode)
+        loop, readers = asyncio.get_running_loop(), self._service.readers
+        messages, opened = await loop.run_in_executor(readers, check_prompt, engine, chat.messages, mode)
         splitter = StreamSplitter(engine.players.tags, opened, chat.stop)
         keep_alive = None
         if chat.stream:
             await send({"type": "http.response.start", "status": 200, "headers": STREAM_HEADERS})
             self._streaming = True
-            await _send_text(send, self._reply.chunk({"role": "assistant", "content": ""}))
-            keep_alive = asyncio.ensure_future(_keep_alive(send, self._task))
+            await _send_text(send, reply.chunk({"role": "assistant", "content": ""}))
+            keep_alive = asyncio.ensure_future(_keep_alive(send))
         parts: list[tuple[Part, str]] = []
 
         async def emit(pieces: list[tuple[Part, str]]) -> None:
             parts.extend(pieces)
             for part, text in pieces if chat.stream else ():
-                await _send_text(send, self._reply.chunk({part: text}))
+                await _send_text(send, reply.chunk({part: text}))
 
         try:
             async with queue.slot():
-                solved = await play(engine, chat.messages, self._mode, sampling, splitter, emit)
+                solved = await play(engine, messages, mode, sampling, splitter, emit)
         finally:
             if keep_alive is not None:
                 keep_alive.cancel()
         finish = "stop" if splitter.stopped else solved.final.finish
         usage, extra = usage_of(solved), {}
         if chat.agon.draft:
-            extra = draft_fields(solved, read_mode(self._mode, engine.players.names)[0], engine.players.tags)
+            extra = draft_fields(solved, read_mode(mode, engine.players.names)[0], engine.players.tags)
         self._outcome = f"{usage['prompt_tokens']} prompt tokens, {usage['completion_tokens']} generated, {finish}"
         if not chat.stream:
-            await JSONResponse(self._reply.complete(join_parts(parts), finish, usage, extra))(scope, receive, send)
+            await JSONResponse(reply.complete(join_parts(parts), finish, usage, extra))(scope, receive, send)
             return
-        await _send_text(send, self._reply.chunk({}, finish, extra))
+        await _send_text(send, reply.chunk({}, finish, extra))
         if chat.stream_options.include_usage:
-            await _send_text(send, self._reply.usage_chunk(usage))
+            await _send_text(send, reply.usage_chunk(usage))
         await _send_text(send, DONE, more=False)
 
 
@@ -182,14 +212,11 @@ async def _send_text(send: Send, text: str, more: bool = True) -> None:
     await send({"type": "http.response.body", "body": text.encode(), "more_body": more})
 
 
-async def _keep_alive(send: Send, work: asyncio.Task[None]) -> None:
-    """Comments, so that no proxy closes the connection during a long draft; ends `work` if the client reads nothing."""
+async def _keep_alive(send: Send) -> None:
+    """Comments, so that no proxy closes the connection during a long draft."""
     while True:
         await asyncio.sleep(KEEP_ALIVE)
-        try:
-            await asyncio.wait_for(_send_text(send, STILL_HERE), STALLED)
-        except asyncio.TimeoutError:
-            work.cancel()
+        await _send_text(send, STILL_HERE)
 
 
 async def _disconnected(receive: Receive) -> None:
@@ -197,16 +224,23 @@ async def _disconnected(receive: Receive) -> None:
         pass
 
 
-async def _body(request: Request) -> bytes:
-    body = b""
+async def _body(request: Request, limit: int) -> bytes:
+    body = bytearray()
     try:
-        async for chunk in request.stream():
-            body += chunk
-            if len(body) > MAX_BODY:
-                raise ApiError(413, f"the body has more than {MAX_BODY} bytes")
+        async with asyncio.timeout(BODY_SECONDS):
+            async for chunk in request.stream():
+                body += chunk
+                if len(body) > limit:
+                    raise _too_long(limit)
+    except TimeoutError:
+        raise ApiError(408, f"the body was not complete after {BODY_SECONDS:g} seconds: send it faster") from None
     except ClientDisconnect:
         raise ApiError(400, "the client disconnected before the request was complete") from None
-    return body
+    return bytes(body)
+
+
+def _too_long(limit: int) -> ApiError:
+    return ApiError(413, f"the body has more than {limit} bytes")
 
 
 def _error_response(_: Request, error: Exception) -> Response:
@@ -225,4 +259,6 @@ def make_app(service: Service) -> Starlette:
         Route("/health", service.health, methods=["GET"]),
     ]
     handlers = {kind: _error_response for kind in (ApiError, HTTPException, Exception)}
-    return Starlette(routes=routes, exception_handlers=handlers)
+    app = Starlette(routes=routes, exception_handlers=handlers)
+    app.router.redirect_slashes = False  # to an address that the client's Host header names
+    return app

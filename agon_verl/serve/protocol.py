@@ -2,14 +2,18 @@
 
 A field that would change the answer and is not supported is refused, so that no client believes it took effect. A
 field with its neutral value is accepted: many clients send them all.
+
+Nothing here takes more memory than a small multiple of the body: of a thousand wrong values only the first is reported,
+and an error repeats only the beginning of what the client sent.
 """
 
 import json
 from collections.abc import Mapping
 from dataclasses import replace
+from reprlib import repr as short
 from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
+from pydantic import BaseModel, ConfigDict, FailFast, Field, ValidationError, field_validator
 
 from agon_verl.errors import AgonError
 from agon_verl.inference.players import Sampling
@@ -35,18 +39,27 @@ ECHOED = ("reasoning_content", "reasoning", "refusal", "annotations", "audio", "
 ROLES = {"system": "system", "developer": "system", "user": "user", "assistant": "assistant"}
 ERROR_TYPES = {401: "authentication_error", 404: "not_found_error", 429: "rate_limit_error"}
 UNSUPPORTED = "unsupported_parameter"
+MAX_FIELDS = 256  # of one JSON object
+MAX_STOP = 256  # characters of a stop string
+MAX_ERROR = 400  # characters
 
 
 class ApiError(AgonError):
-    """Sent to the client as OpenAI's error object."""
+    """Sent to the client as OpenAI's error object. Texts of the client in it become one short line, also in the log."""
 
     def __init__(
         self, status: int, message: str, param: str | None = None, code: str | None = None, retry_after: int = 0
     ) -> None:
+        message, param = _one_line(message), param and _one_line(param)
         super().__init__(message)
         self.status, self.retry_after = status, retry_after
         error_type = ERROR_TYPES.get(status, "invalid_request_error" if status < 500 else "server_error")
         self.body = {"error": {"message": message, "type": error_type, "param": param, "code": code}}
+
+
+def _one_line(text: str) -> str:
+    text = text if len(text) <= MAX_ERROR else f"{text[:MAX_ERROR]}…"
+    return "".join(letter if letter.isprintable() else " " for letter in text)
 
 
 class StreamOptions(BaseModel):
@@ -63,7 +76,7 @@ class AgonOptions(BaseModel):
 
 class ChatRequest(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True)
-    messages: list[dict[str, Any]]
+    messages: Annotated[list[dict[str, Any]], FailFast()]
     model: str | None = None
     temperature: float | None = Field(None, ge=0, le=2, allow_inf_nan=False)
     top_p: float | None = Field(None, gt=0, le=1, allow_inf_nan=False)
@@ -71,7 +84,9 @@ class ChatRequest(BaseModel):
     max_tokens: int | None = Field(None, ge=1)
     max_completion_tokens: int | None = Field(None, ge=1)
     seed: int | None = Field(None, ge=0, lt=2**63)
-    stop: list[Annotated[str, Field(min_length=1)]] = Field([], max_length=4)
+    stop: Annotated[list[Annotated[str, Field(min_length=1, max_length=MAX_STOP)]], FailFast()] = Field(
+        [], max_length=4
+    )
     stream: bool = False
     stream_options: StreamOptions = StreamOptions()
     agon: AgonOptions = AgonOptions()
@@ -94,7 +109,7 @@ class ChatRequest(BaseModel):
 
 def parse_request(body: bytes) -> ChatRequest:
     try:
-        values = json.loads(body)
+        values = json.loads(body, object_pairs_hook=_object)
     except (ValueError, RecursionError):
         raise ApiError(400, "the body is not JSON") from None
     if not isinstance(values, dict):
@@ -108,6 +123,12 @@ def parse_request(body: bytes) -> ChatRequest:
     except ValidationError as error:
         raise _field_error(error) from None
     return request.model_copy(update={"messages": [_message(each, i) for i, each in enumerate(request.messages)]})
+
+
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    if len(pairs) > MAX_FIELDS:
+        raise ApiError(400, f"an object of the body has {len(pairs)} fields, more than the limit {MAX_FIELDS}")
+    return dict(pairs)
 
 
 def _field_error(error: ValidationError) -> ApiError:
@@ -124,7 +145,7 @@ def _message(message: Mapping[str, Any], number: int) -> dict[str, str]:
     at = f"messages.{number}"
     role = message.get("role")
     if not isinstance(role, str) or role not in ROLES:
-        raise ApiError(400, f"{at}.role is {role!r}: use system, developer, user or assistant", at)
+        raise ApiError(400, f"{at}.role is {short(role)}: use system, developer, user or assistant", at)
     accepted = ("role", "content", *(ECHOED if role == "assistant" else ()))
     if unknown := [name for name, value in message.items() if name not in accepted and value is not None]:
         raise ApiError(400, f"{at}.{unknown[0]} is not supported: remove it", at, UNSUPPORTED)
@@ -147,6 +168,6 @@ def _message(message: Mapping[str, Any], number: int) -> dict[str, str]:
 def _text(part: Any, at: str) -> str:
     part_type = part.get("type") if isinstance(part, dict) else None
     if part_type != "text" or not isinstance(part.get("text"), str):
-        message = f'{at}.content has a part of type {part_type!r}: use only {{"type": "text", "text": "…"}}'
+        message = f'{at}.content has a part of type {short(part_type)}: use only {{"type": "text", "text": "…"}}'
         raise ApiError(400, message, at, UNSUPPORTED)
     return str(part["text"])

@@ -69,7 +69,7 @@ def draft_fields(solved: Solved, drafter: str | None, tags: tuple[str, str]) -> 
 
 
 def join_parts(pieces: Iterable[tuple[Part, str]]) -> dict[str, str]:
-    parts: dict[str, str] = {}
+    parts: dict[str, list[str]] = {}
     for part, text in pieces:
-        parts[part] = parts.get(part, "") + text
-    return parts
+        parts.setdefault(part, []).append(text)
+    return {part: "".join(texts) for part, texts in parts.items()}

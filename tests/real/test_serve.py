@@ -29,6 +29,7 @@ from agon_verl.game.prompts import challenge_messages
 from agon_verl.game.withhold import withhold_answer
 from agon_verl.pair.base import hash_of_base
 from agon_verl.pair.checkpoint import Manifest, versions
+from tests.real.hostile import KINDS, Attacker
 from tests.real.runs import ROOT, kill_marked, marked
 
 LONG = 1500  # tokens: some seconds
@@ -76,7 +77,19 @@ class Server:
         return f"http://127.0.0.1:{self.port}"
 
     def health(self) -> httpx.Response:
-        return httpx.get(f"{self.url}/health", trust_env=False)
+        return httpx.get(f"{self.url}/health", trust_env=False, headers={"authorization": "Bearer first"}, timeout=60)
+
+    def memory(self) -> int:
+        """Bytes that its processes have in memory."""
+        return sum(
+            1024 * int((path / "status").read_text().partition("VmRSS:")[2].split()[0]) for path in self.processes()
+        )
+
+    def connections(self) -> int:
+        """To its port, as the kernel counts them on the server's side."""
+        port = f":{self.port:04X} "
+        lines = [line.split() for line in Path("/proc/net/tcp").read_text().splitlines()[1:]]
+        return sum(f"{fields[1]} ".endswith(port) and fields[3] == "01" for fields in lines)
 
     def client(self, kind: Any = openai.OpenAI, key: str = "second") -> Any:
         http = (httpx.AsyncClient if kind is openai.AsyncOpenAI else httpx.Client)(trust_env=False, timeout=120)
@@ -276,6 +289,58 @@ def test_many_clients_at_once(server: Server, clients: int) -> None:
     outcomes = asyncio.run(all_of_them())
     assert set(outcomes) == {(200, "length"), *([(429, "queue_full")] if clients > 32 else [])}
     assert server.health().json() == {"status": "ok", "running": 0, "waiting": 0, "in_vllm": 0}
+
+
+def test_hostile_clients_take_nothing_from_honest_ones(pair: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """64 clients, of which half attack. Every honest answer is the one that its question gets alone."""
+    rounds, clients, models = 2, 32, ("agon", "A", "B", "A_to_B")
+
+    def request(number: int) -> dict[str, Any]:
+        problem = [{"role": "user", "content": f"What is {number}+3?"}]
+        return {**GREEDY, "messages": problem, "model": models[number % 4]}
+
+    async def honest(client: openai.AsyncOpenAI, number: int) -> list[tuple[str | None, str]]:
+        return [parts_of(await client.chat.completions.create(**request(number))) for _ in range(rounds)]
+
+    async def scene(attack: bool) -> tuple[list[list[tuple[str | None, str]]], int, float, int]:
+        attackers = [Attacker(server.port) for _ in range(clients if attack else 0)]
+        tasks = [asyncio.ensure_future(a.repeat(KINDS[n % len(KINDS)])) for n, a in enumerate(attackers)]
+        memory: list[int] = []
+
+        async def watch() -> None:
+            while True:
+                memory.append(server.memory())
+                await asyncio.sleep(0.1)
+
+        watching = asyncio.ensure_future(watch())
+        await asyncio.sleep(3)
+        start = time.monotonic()
+        async with server.client(openai.AsyncOpenAI) as client:
+            answers = await asyncio.gather(*(honest(client, number) for number in range(clients)))
+        took = time.monotonic() - start
+        for task in (*tasks, watching):
+            task.cancel()
+        await asyncio.gather(*tasks, watching, return_exceptions=True)
+        return answers, max(memory), took, sum(attacker.connections for attacker in attackers)
+
+    with started(pair / "export", "--max-running", 8, "--max-queue", 88, "--drain", 5, keys="first,second") as server:
+        with ready(server).client() as client:
+            alone = [parts_of(client.chat.completions.create(**request(number))) for number in range(clients)]
+        quiet, before, alone_took, _ = asyncio.run(scene(attack=False))
+        answers, most, took, opened = asyncio.run(scene(attack=True))
+        with capsys.disabled():
+            print(
+                f"\n{clients * rounds} honest answers in {took:.1f} s under {opened} hostile connections, without "
+                f"them in {alone_took:.1f} s; memory {before / 2**20:.0f} MiB before, {most / 2**20:.0f} MiB at most"
+            )
+        assert quiet == [[answer] * rounds for answer in alone]
+        assert answers == quiet
+        assert most - before < 200 * 2**20
+        wait_for(lambda: server.health().json() == {"status": "ok", "running": 0, "waiting": 0, "in_vllm": 0}, 60)
+        wait_for(lambda: server.connections() == 0, 120)
+        with server.client() as client:
+            assert parts_of(client.chat.completions.create(**request(0))) == alone[0]
+        assert "Traceback" not in server.log.read_text()
 
 
 @pytest.mark.parametrize("left", ["draft", "final", "whole"])

@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 from tokenizers import AddedToken, Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
 from transformers import PreTrainedTokenizerFast
@@ -27,7 +28,8 @@ from agon_verl.inference.moa import refine
 from agon_verl.inference.players import Players
 from agon_verl.inference.vllm_engine import Completion
 from agon_verl.rollout.loop import AgonAgentLoop
-from agon_verl.serve.request import play
+from agon_verl.serve.app import Service, make_app
+from agon_verl.serve.request import RequestQueue, play
 from agon_verl.serve.splitter import StreamSplitter
 from examples.toy.tokenizer import train_tokenizer
 from tests.recipes import composed
@@ -198,6 +200,38 @@ def test_harmless_drafts_are_tokenized_as_they_are(kind: str, way: Way, tmp_path
         challenge_messages(PROBLEM, draft), add_generation_prompt=True, return_dict=False
     )
     assert way(tokenizer, tmp_path, draft)[1] == rendered
+
+
+@pytest.mark.parametrize("model", ["A", "A_to_B"])
+@pytest.mark.parametrize("kind", list(CONTROL))
+def test_a_clients_messages_are_text(kind: str, model: str, tmp_path: Path) -> None:
+    """Served, over HTTP. Reasoning tags stay: prompts of `agon data --reasoning-tags` name them."""
+    tokenizer = make_tokenizer(kind)
+
+    def prompts(text: str) -> list[list[int]]:
+        engine = Script(tokenizer, tmp_path, "Two and two.")
+        engine.alive, engine.unfinished = True, 0
+        service = Service(engine, {"A": "A", "A_to_B": "A_to_B"}, RequestQueue(1, 1))  # type: ignore[arg-type]
+        messages = [{"role": role, "content": f"Hello {text}"} for role in ("system", "user", "assistant", "user")]
+
+        async def ask() -> httpx.Response:
+            transport = httpx.ASGITransport(make_app(service))
+            async with httpx.AsyncClient(transport=transport, base_url="http://here") as client:
+                return await client.post("/v1/chat/completions", json={"model": model, "messages": messages})
+
+        assert asyncio.run(ask()).status_code == 200
+        return engine.prompts
+
+    text = attack(kind)
+    assert set(tokenizer.encode(text, add_special_tokens=False)) & set(control_ids(tokenizer, kind))
+    for harmless, hostile in zip(prompts("you"), prompts(text), strict=True):
+        assert tokenizer.decode(hostile).count("obey") >= 4
+        for control in control_ids(tokenizer, kind):
+            assert hostile.count(control) == harmless.count(control), tokenizer.convert_ids_to_tokens(control)
+    asked = "Reason between <think> and </think>, a < b | <|"
+    plain = [{"role": role, "content": f"Hello {asked}"} for role in ("system", "user", "assistant", "user")]
+    rendered = tokenizer.apply_chat_template(plain, add_generation_prompt=True, return_dict=False)
+    assert prompts(asked)[0] == rendered
 
 
 def test_reasoning_tags_and_overlapping_tokens_are_broken_up() -> None:

@@ -5,6 +5,8 @@ import json
 import socket
 import subprocess
 import sys
+import threading
+import tracemalloc
 from collections.abc import AsyncIterator, Callable
 from types import SimpleNamespace
 from typing import Any
@@ -16,6 +18,7 @@ from hypothesis import strategies as st
 
 import agon_verl.serve.__main__ as command
 import agon_verl.serve.app as app
+import agon_verl.serve.connection as connection
 from agon_verl.game import transcript
 from agon_verl.game.transcript import REASONING_TAGS
 from agon_verl.inference import Completion, InferenceError, Players, Sampling
@@ -155,7 +158,8 @@ class TestRequest:
 
 
 class FakeEngine:
-    """Streams FINAL by the letter. While `hold` is cleared it does not answer; its last stage raises `fails`."""
+    """Streams FINAL by the letter, or other `pieces`. While `hold` is cleared it does not answer; its last stage raises
+    `fails`."""
 
     def __init__(self) -> None:
         self.players = Players("here", "base", adapters=dict.fromkeys("AB"), direction="A_to_B", max_prompt=99)  # type: ignore[arg-type]
@@ -164,6 +168,10 @@ class FakeEngine:
         self.alive, self.unfinished, self.hold, self.fails = True, 0, asyncio.Event(), None
         self.hold.set()
         self.requests: list[tuple] = []
+        self.pieces: list[str] = list(FINAL)
+
+    def as_text(self, messages: Any) -> list[dict]:
+        return [dict(message) for message in messages]
 
     def prompt_ids(self, messages: Any) -> list[int]:
         return list(range(sum(len(message["content"].split()) for message in messages)))
@@ -186,9 +194,9 @@ class FakeEngine:
         if self.fails:
             raise self.fails
         text = ""
-        for letter in FINAL:
-            text += letter
-            yield letter
+        for piece in self.pieces:
+            text += piece
+            yield piece
             if enough():
                 break
         yield Completion(text, (1,) * len(text), len(self.prompt_ids(messages)), "stop", False)
@@ -291,7 +299,8 @@ def test_errors_have_their_status() -> None:
             assert (await served.client.get("/v1/models", headers=wrong)).status_code == 401
         models = (await served.client.get("/v1/models", headers=key)).json()["data"]
         assert [model["id"] for model in models] == ["agon", "A_to_B", "B_to_A", "A", "B", "base"]
-        assert (await served.client.get("/health")).json()["status"] == "ok"
+        assert (await served.client.get("/health")).json() == {"status": "ok"}  # strangers do not learn the load
+        assert (await served.client.get("/health", headers=key)).json()["running"] == 0
         unknown = await served.ask(key, model="gpt")
         assert unknown.status_code == 404 and unknown.json()["error"]["code"] == "model_not_found"
         for messages in ([], [{"role": "assistant", "content": "5"}], [{"role": "user", "content": " "}]):
@@ -304,8 +313,16 @@ def test_errors_have_their_status() -> None:
         for path, status in (("/v1/completions", 404), ("/health", 405)):
             response = await served.client.post(path)
             assert response.status_code == status and response.json()["error"]["type"]
-        big = await served.client.post("/v1/chat/completions", content=b"x" * (app.MAX_BODY + 1), headers=key)
-        assert big.status_code == 413
+        for path in (
+            "/health/",
+            "/v1/models/",
+            "/v1/chat/completions/",
+            "/../etc/passwd",
+            "/%2e%2e/etc/passwd",
+            "//x/",
+        ):
+            response = await served.client.get(path, headers=key)
+            assert response.status_code == 404 and "location" not in response.headers
 
     asyncio.run(scene())
 
@@ -343,28 +360,6 @@ def test_failures_are_reported_before_a_stream_and_inside_one() -> None:
         assert (await served.client.get("/health")).status_code == 503
         assert (await served.ask()).status_code == 503
         assert served.service.queue.accepted == 0
-
-    asyncio.run(scene())
-
-
-def test_a_client_that_reads_nothing_is_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(app, "KEEP_ALIVE", 0.01)
-    monkeypatch.setattr(app, "STALLED", 0.1)
-
-    async def scene() -> None:
-        served, sent = Served(), []
-        body = json.dumps({"messages": PROBLEM, "stream": True}).encode()
-        incoming = asyncio.Queue[dict]()
-        incoming.put_nowait({"type": "http.request", "body": body, "more_body": False})
-
-        async def send(message: dict) -> None:
-            sent.append(message)
-            if len(sent) > 3:
-                await asyncio.Event().wait()  # what a socket does whose buffer is full
-
-        scope = {"type": "http", "method": "POST", "path": "/v1/chat/completions", "headers": [], "query_string": b""}
-        await asyncio.wait_for(app.make_app(served.service)(scope, incoming.get, send), 30)  # type: ignore[arg-type]
-        assert served.service.queue.accepted == 0 and sent[0]["status"] == 200
 
     asyncio.run(scene())
 
@@ -416,7 +411,358 @@ def test_errors_are_reported_before_vllm_starts(
             command.main(["here", *wrong])
 
 
+@pytest.mark.parametrize(
+    "host, local", [("127.0.0.1", True), ("localhost", True), ("127.0.0.2", True), ("0.0.0.0", False), ("::", False)]
+)
+def test_a_public_address_needs_a_key(
+    host: str, local: bool, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(command.signal, "signal", lambda *_: None)
+    for arguments, key, goes_on in (([], "", local), (["--insecure"], "", True), ([], "secret", True)):
+        monkeypatch.setenv("AGON_API_KEY", key)
+        assert command.main(["/nowhere", "--host", host, "--port", "0", *arguments]) == 1
+        message = capsys.readouterr().err
+        assert ("/nowhere is not a folder" in message) == goes_on, message
+        assert goes_on or "set AGON_API_KEY, or add --insecure" in message
+
+
 def test_the_server_needs_no_trainer() -> None:
     code = "import sys, agon_verl.serve.__main__; print([m for m in ('verl', 'ray', 'vllm') if m in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
+
+
+class Listening(Served):
+    """The same behind the command's own server, on a socket."""
+
+    async def __aenter__(self) -> "Listening":
+        queue = self.service.queue
+        options = ["--port", "0", "--max-running", str(queue.max_running), "--max-queue", str(queue.max_queue)]
+        self.server = command.make_server(self.service, command.parse(["here", *options]))
+        self.serving = asyncio.ensure_future(self.server.serve())
+        await until(lambda: self.server.started)
+        self.port = self.server.servers[0].sockets[0].getsockname()[1]
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        self.server.should_exit = True
+        await asyncio.wait_for(self.serving, 30)
+
+    @property
+    def open(self) -> int:
+        return len(self.server.server_state.connections)
+
+    async def connect(self, sent: bytes = b"", **options: Any) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        reader, writer = await asyncio.open_connection("127.0.0.1", self.port, **options)
+        writer.write(sent)
+        return reader, writer
+
+    async def free(self) -> None:
+        """Until nothing is left of any request."""
+        engine, queue = self.engine, self.service.queue
+        await asyncio.wait_for(until(lambda: (self.open, queue.accepted, engine.unfinished) == (0, 0, 0)), 30)
+
+
+def post(body: bytes = b"", *headers: str, length: int | None = None, **fields: Any) -> bytes:
+    body = body or json.dumps({"messages": PROBLEM, **fields}).encode()
+    lines = ["POST /v1/chat/completions HTTP/1.1", "host: here", *headers]
+    if not any(header.startswith("transfer-encoding") for header in headers):
+        lines.append(f"content-length: {len(body) if length is None else length}")
+    return "\r\n".join([*lines, "", ""]).encode() + body
+
+
+async def read_all(reader: asyncio.StreamReader) -> bytes:
+    """What the server sends until it closes the connection."""
+    received = b""
+    try:
+        while data := await asyncio.wait_for(reader.read(2**16), 30):
+            received += data
+    except ConnectionResetError:
+        pass
+    return received
+
+
+async def answer(reader: asyncio.StreamReader) -> tuple[int, Any]:
+    head = await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), 30)
+    length = int(head.lower().partition(b"content-length: ")[2].split(b"\r\n")[0])
+    return int(head.split()[1]), json.loads(await reader.readexactly(length))
+
+
+GET = b"GET /health HTTP/1.1\r\nhost: here\r\n\r\n"
+
+
+class TestAttacks:
+    @pytest.mark.parametrize(
+        "sent",
+        [
+            b"",
+            b"G",
+            b"GET /health HTTP/1.1\r\nhost: he",
+            post(length=1000),
+            post(b"5\r\n{", "transfer-encoding: chunked"),
+            post(b"{", length=10**6),
+            b"POST /nowhere HTTP/1.1\r\nhost: here\r\ncontent-length: 9\r\n\r\n",  # answered, and never complete
+            GET + b"GET",
+            GET + post(length=1000),
+        ],
+    )
+    def test_half_sent_requests_are_closed(self, sent: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setitem(connection.SECONDS, connection.RECEIVING, 0.1)
+
+        async def scene() -> None:
+            async with Listening() as served:
+                reader, writer = await served.connect(sent)
+                await read_all(reader)
+                await served.free()
+                writer.close()
+
+        asyncio.run(scene())
+
+    def test_dripping_does_not_help(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setitem(connection.SECONDS, connection.RECEIVING, 0.1)
+
+        async def scene() -> None:
+            async with Listening() as served:
+                drips = [await served.connect(sent) for sent in (b"GET /health HTTP/1.1\r\n", post(length=10**5))]
+
+                async def drip(writer: asyncio.StreamWriter, letters: bytes) -> None:
+                    for _ in range(10**4):
+                        writer.write(letters)
+                        await asyncio.sleep(0.02)
+
+                dripping = [
+                    asyncio.ensure_future(drip(w, x)) for (_, w), x in zip(drips, (b"a: b\r\n", b" "), strict=True)
+                ]
+                await asyncio.gather(*(read_all(reader) for reader, _ in drips))
+                await served.free()
+                for task in dripping:
+                    task.cancel()
+
+        asyncio.run(scene())
+
+    def test_a_body_counts_in_the_queue_and_has_limited_time(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(app, "BODY_SECONDS", 0.5)
+
+        async def scene() -> None:
+            async with Listening(running=1, queue=1) as served:
+                halves = [await served.connect(post(length=1000)) for _ in range(2)]
+                await until(lambda: served.service.queue.waiting == 2)
+                refused, _ = await served.connect(post(length=1000))  # before its body
+                assert (await answer(refused))[0] == 429
+                for reader, _ in halves:
+                    status, error = await answer(reader)
+                    assert status == 408 and "not complete after 0.5 seconds" in error["error"]["message"]
+                assert served.service.queue.accepted == 0
+                assert (await served.ask()).status_code == 200
+
+        asyncio.run(scene())
+
+    def test_long_bodies_are_refused_while_they_arrive(self) -> None:
+        async def scene() -> None:
+            async with Listening() as served:
+                limit = served.service.max_body
+                declared, _ = await served.connect(post(length=limit + 1))
+                assert (await answer(declared))[0] == 413
+                chunked, writer = await served.connect(post(b"0" * 9, "transfer-encoding: chunked")[:-9])
+                for _ in range(limit // 2**16 + 1):
+                    writer.write(b"10000\r\n" + b" " * 2**16 + b"\r\n")
+                status, error = await answer(chunked)
+                assert status == 413 and error["error"]["message"] == f"the body has more than {limit} bytes"
+                body = json.dumps({"messages": PROBLEM, "user": "x" * 10**6}).encode()
+                small, _ = await served.connect(
+                    post(b"%x\r\n%b\r\n0\r\n\r\n" % (len(body), body), "transfer-encoding: chunked")
+                )
+                assert (await answer(small))[0] == 200
+                packed, _ = await served.connect(post(b"\x1f\x8b", "content-encoding: gzip"))
+                assert (await answer(packed))[0] == 415
+
+        asyncio.run(scene())
+
+    @pytest.mark.parametrize("stream", [True, False])
+    def test_an_answer_that_nobody_reads_frees_its_slot_and_its_memory(
+        self, stream: bool, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setitem(connection.SECONDS, connection.UNREAD, 0.1)
+        monkeypatch.setattr(connection, "MAX_UNREAD", 2**16)
+
+        async def scene() -> None:
+            async with Listening(running=1) as served:
+                served.engine.pieces = ["x" * 2**14] * 2000
+                with socket.socket() as lazy:
+                    lazy.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+                    lazy.connect(("127.0.0.1", served.port))
+                    lazy.sendall(post(stream=stream, model="A"))
+                    await until(lambda: bool(served.engine.requests))
+                    await served.free()
+
+        asyncio.run(scene())
+
+    def test_too_many_connections_are_refused(self) -> None:
+        async def scene() -> None:
+            async with Listening(running=1, queue=1) as served:  # 68 in all
+                addresses = [("127.0.0.1", 0)] * 34 + [("127.0.0.2", 0)] * 34
+                clients = [await served.connect(local_addr=address) for address in addresses]
+                await until(lambda: served.open == 68)
+                reader, _ = await served.connect(local_addr=("127.0.0.3", 0))
+                status, error = await answer(reader)
+                assert status == 503 and error["error"]["code"] == "too_many_connections"
+                clients[0][1].close()
+                await until(lambda: served.open == 67)
+                reader, writer = await served.connect(GET, local_addr=("127.0.0.2", 0))
+                assert (await answer(reader))[0] == 503  # this address has half of them
+                reader, writer = await served.connect(GET, local_addr=("127.0.0.3", 0))
+                assert (await answer(reader))[0] == 200
+                for _, writer in clients:
+                    writer.close()
+
+        asyncio.run(scene())
+
+    def test_requests_sent_ahead(self) -> None:
+        async def scene() -> None:
+            async with Listening() as served:
+                reader, _ = await served.connect(GET * 3 + post() + GET)
+                assert [(await answer(reader))[0] for _ in range(5)] == [200] * 5
+                served.engine.hold.clear()
+                _, writer = await served.connect(post() + GET)
+                _, flood = await served.connect(post(max_tokens=1) + GET * 10**4)
+                await until(lambda: served.engine.unfinished == 1)  # the flood has been cut off
+                writer.close()  # noticed, although the server has unread requests of it
+                await until(lambda: (served.service.queue.accepted, served.engine.unfinished) == (0, 0))
+                flood.close()
+
+        asyncio.run(scene())
+
+    @pytest.mark.parametrize("headers", [(), ("connection: close",)])
+    def test_garbage_during_an_answer(self, headers: tuple[str, ...], caplog: pytest.LogCaptureFixture) -> None:
+        async def scene() -> None:
+            async with Listening() as served:
+                served.engine.hold.clear()
+                reader, writer = await served.connect(post(b"", *headers, stream=True))
+                await reader.readuntil(b"role")
+                writer.write(b"\x00\xff\r\n\r\n" * 5)
+                if not headers:
+                    served.engine.hold.set()
+                await read_all(reader)
+                await served.free()
+
+        asyncio.run(scene())
+        assert "Traceback" not in caplog.text and "LocalProtocolError" not in caplog.text
+
+    @pytest.mark.parametrize(
+        "sent",
+        [
+            b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" * 9,  # TLS
+            b"GET /health HTTP/1.1\r\nhost: here\r\n" + b"x: y\r\n" * 10**5,
+            b"GET /" + b"a" * 10**6,
+            b"GET /health HTTP/1.1\r\nhost: here\r\ncontent-length: -1\r\n\r\n",
+            b"GET /health HTTP/1.1\r\nhost: here\r\ncontent-length: " + b"9" * 5000 + b"\r\n\r\n",
+            b"POST /v1/chat/completions HTTP/1.1\r\nhost: here\r\ntransfer-encoding: chunked\r\n\r\n" + b"f" * 10**5,
+        ],
+    )
+    def test_malformed_requests_are_closed_at_once(self, sent: bytes) -> None:
+        async def scene() -> None:
+            async with Listening() as served:
+                reader, _ = await served.connect(sent)
+                received = await read_all(reader)
+                assert not received or received.startswith(b"HTTP/1.1 400 ")
+                await served.free()
+
+        asyncio.run(scene())
+
+    def test_there_are_no_web_sockets(self) -> None:
+        async def scene() -> None:
+            async with Listening() as served:
+                upgrade = b"connection: upgrade\r\nupgrade: websocket\r\nsec-websocket-version: 13\r\n"
+                reader, _ = await served.connect(GET[:-2] + upgrade + b"\r\n")
+                assert (await answer(reader))[0] == 200
+
+        asyncio.run(scene())
+
+    @pytest.mark.parametrize(
+        "messages, message",
+        [
+            (
+                [{"role": "user", "content": "x" * (16 * 99 + 1)}],
+                "1585 characters, more than the limit 1584 for 99 tokens",
+            ),
+            ([{"role": "user", "content": "x" * 2**19}], "524288 characters, more than"),
+            ([{"role": "user", "content": "x"}] * 100, "100 messages, more than the limit 99 for 99 tokens"),
+            ([{"role": "user", "content": ""}] * 30_000, "30000 messages"),
+            ([{"role": "user", "content": [{"type": "text", "text": ""}] * 30_000}], "29999 characters"),
+        ],
+    )
+    def test_a_prompt_that_cannot_fit_is_never_tokenized(self, messages: list, message: str) -> None:
+        async def scene() -> None:
+            served = Served()
+            served.engine.prompt_ids = lambda messages: pytest.fail("tokenized")  # type: ignore[method-assign]
+            for stream in (False, True):
+                refusal = await served.ask(messages=messages, stream=stream)
+                assert refusal.status_code == 400 and message in error_of(refusal)
+                assert refusal.json()["error"]["code"] == "context_length_exceeded"
+
+        asyncio.run(scene())
+
+    def test_few_prompts_are_tokenized_at_a_time(self) -> None:
+        async def scene() -> None:
+            served, inside, most = Served(running=16, queue=16), [], []
+            as_text, never = served.engine.as_text, threading.Event()
+
+            def counted(messages: Any) -> list[dict]:
+                inside.append(1)
+                most.append(len(inside))
+                never.wait(0.05)
+                inside.pop()
+                return as_text(messages)
+
+            served.engine.as_text = counted  # type: ignore[method-assign]
+            asks = [asyncio.ensure_future(served.ask(model="A")) for _ in range(16)]
+            await until(lambda: bool(most))
+            for gone in asks[8:]:
+                gone.cancel()  # their threads go on
+            assert {(await ask).status_code for ask in asks[:8]} == {200}
+            assert max(most) <= app.READERS
+
+        asyncio.run(scene())
+
+    @pytest.mark.parametrize(
+        "body",
+        [
+            b'{"messages": [' + b'"x",' * 250_000 + b'"x"]}',
+            b'{"messages": [], ' + b",".join(b'"%d": 1' % n for n in range(90_000)) + b"}",
+            b'{"messages": [], "agon": {' + b",".join(b'"%d": 1' % n for n in range(90_000)) + b"}}",
+            b'{"messages": [], "stop": [' + b"1," * 400_000 + b"1]}",
+            b'{"messages": [{"role": ' + b"[" * 900 + b"]" * 900 + b"}]}",
+            b'{"messages": [{"role": "' + b"x" * 10**6 + b'"}]}',
+            b'{"messages": [{"role": "user", "' + b"\\n" * 10**5 + b'": 1}]}',
+            b'{"messages": [{"role": "user", "content": [{"type": "' + b"x" * 10**6 + b'"}]}]}',
+            b'{"messages": [], "' + b"\\u001b\\n\\u2028" * 1000 + b'": 1}',
+            b'{"messages": [], "model": "' + b"x\\n" * 10**5 + b'"}',
+            b'{"messages": [], "stop": "' + b"x" * 10**6 + b'"}',
+            b'{"messages": [{"role": "user", "content": "x"}], "max_tokens": ' + b"9" * 4000 + b"}",
+            b'{"messages": [], "max_tokens": ' + b"9" * 10**6 + b"}",
+            b'{"messages": [], "temperature": 1e999}',
+            b'{"messages": [{"role": "user", "content": "\xff\xfe"}]}',
+            b"{" * 10**6,
+            b'{"a":' * 10**5,
+        ],
+    )
+    def test_errors_are_short_lines_and_cost_little(self, body: bytes) -> None:
+        async def scene() -> httpx.Response:
+            return await Served().client.post("/v1/chat/completions", content=body)
+
+        tracemalloc.start()
+        try:
+            response, peak = asyncio.run(scene()), tracemalloc.get_traced_memory()[1]
+        finally:
+            tracemalloc.stop()
+        assert response.status_code in (400, 404)
+        assert len(error_of(response)) < 500 and error_of(response).isprintable() and len(response.content) < 2000
+        assert peak < 50 * 2**20
+
+    def test_a_web_page_cannot_use_a_server_without_a_key(self) -> None:
+        async def scene() -> None:
+            page = {"origin": "https://example.org"}
+            assert (await Served().ask(page)).status_code == 403
+            assert (await Served(keys=("k",)).ask({**page, "authorization": "Bearer k"})).status_code == 200
+
+        asyncio.run(scene())
