@@ -17,6 +17,9 @@ from reward_fns.output_match import same_output
         (b"1.", b"1.0"), (b"0.3333333", b"0.333333333"), (b"1000000.5", b"1000000.0"), (b"1E5", b"1e5"),
         (b"100000", b"1e5"), (b"1e-9", b"0.0"), (b"nan", b"nan"), (b"1e999", b"1e999"), (b"1.2.3", b"1.2.3"),
         (b"3.14 x 2.70", b"3.14 x 2.7"), (b"9" * 1000, b"9" * 1000),
+        (b"1.0000005e-9", b"1e-9"), (b"0.000000001", b"1e-9"), (b"0", b"5.551115123125783e-17"), (b"0.0", b"-1.1e-13"),
+        (b"1.4e-6", b"0.000001"), (b"0.0000014", b"0.000001"), (b"0.00000012", b"0.0000001"), (b"0.000021", b"2.13e-5"),
+        (b"0.0000004", b"0.0"), (b"1.0005e-9", b"1e-9"), (b"0.0", b"0.00"), (b"-1e-7", b"0.000000"),
     ],
 )  # fmt: skip
 def test_the_same_output(output, expected):
@@ -32,6 +35,8 @@ def test_the_same_output(output, expected):
         (b"nan", b"0.5"), (b"inf", b"1e999"), (b"-inf", b"0.5"), (b"Infinity", b"0.5"), (b"1_0.0", b"10.0"),
         (b"0x1p-1", b"0.5"), (b"1/2", b"0.5"), (b"0,5", b"0.5"), ("٠.٥".encode(), b"0.5"), ("３".encode(), b"3"),
         (b"3\x00", b"3"), (b"\xef\xbb\xbf3", b"3"), ("3\u00a0".encode(), b"3"), (b"1.2.4", b"1.2.3"),
+        (b"0", b"1e-9"), (b"0.0", b"0.000000001"), (b"2e-9", b"1e-9"), (b"-1e-9", b"1e-9"), (b"1.1e-9", b"1e-9"),
+        (b"0", b"1e-6"), (b"0.000000", b"0.0000001"), (b"0", b"1e-11"), (b"2e-7", b"0.0000001"), (b"1e-9", b"1e-7"),
         (b"1e309", b"1.0"), (b"9" * 999 + b"8", b"9" * 1000), (b"0." + b"1" * 1000, b"0.1"),
     ],
 )  # fmt: skip
@@ -42,6 +47,13 @@ def test_another_output(output, expected):
 def test_tolerance_is_for_the_expected_number_only():
     """An expected integer is exact, however the program writes it; an expected decimal is not."""
     assert same_output(b"3", b"3.0") and not same_output(b"3.0", b"3")
+
+
+@given(st.floats(1e-11, 1e-5), st.sampled_from(["", "-"]))
+def test_nothing_printed_as_zero_matches_a_number_that_is_not_zero(size, sign):
+    for written in (f"{sign}{size!r}", f"{sign}{size:.12e}", f"{sign}{size:.20f}"):
+        assert same_output(written.encode(), written.encode())
+        assert not any(same_output(zero, written.encode()) for zero in (b"0", b"0.0", b"-0.000000", b"0e0"))
 
 
 @given(st.lists(st.integers(-(10**18), 10**18), min_size=1))
