@@ -11,14 +11,13 @@ are compared here (reward_fns/calls). All calls are made in one run with the tim
 enough, the calls that were not answered run one by one, so no call ever has more than its limit.
 
 A failure of the verifier raises: `SandboxError` for a sandbox that does not start, `GroundTruthError` for a ground
-truth that cannot be used or a checker that rejects the expected output.
+truth that cannot be used or a checker that rejects the expected output of a test (checkers.py).
 
 `reward.custom_reward_function.reward_kwargs.backend` chooses where programs run: `local` (local.py) or `e2b` (e2b.py);
 see docs/sandbox.md.
 """
 
 import asyncio
-import hashlib
 import marshal
 import re
 from collections.abc import Sequence
@@ -31,19 +30,18 @@ from agon_verl.game.transcript import REASONING_TAGS, final_block
 from reward_fns.calls import driver
 from reward_fns.calls.assertions import Call
 from reward_fns.calls.values import read_answers
-from reward_fns.code_problem import CodeProblem, GroundTruthError
+from reward_fns.checkers import checker_accepts, require_sound_checker
+from reward_fns.code_problem import CodeProblem
 from reward_fns.output_match import same_output
-from reward_fns.sandbox import LANGUAGES, MB, WALL_PER_CPU, Job, Program, ProgramLimits, RunResult, Sandbox
+from reward_fns.sandbox import MB, WALL_PER_CPU, Job, Program, ProgramLimits, RunResult, Sandbox, language_of
 from reward_fns.scoring import read_completion, score_dict
 
-_CHECKING = ProgramLimits(cpu=10.0, memory=1024 * MB, output=MB)
 _LARGE = 1 << 16  # bytes of output that are compared in a thread
 _CHECKED_OUTPUT = 16 * MB  # output limit for problems with a checker
 # More time for a run of several calls: where all but the last took less than this share, that one had its full limit.
 _SHARE = 0.1
 _OUT_OF_MEMORY = re.compile(rb"^MemoryError|std::bad_alloc", re.M)
 _NOT_PYTHON = re.compile(rb"^(?:SyntaxError|IndentationError|TabError):", re.M)
-_sound_checkers: set[bytes] = set()  # digests of checkers that accepted an expected output
 
 
 async def compute_score(
@@ -77,13 +75,19 @@ async def compute_score(
     verdict = "no_program"
     if block is not None:
         sandbox = _sandbox(backend, slots, trusted, python, template)
+        await require_sound_checker(problem, sandbox, _name(data_source, extra_info))
         verdict = await judge(block, problem, sandbox, total_time)
     return score_dict(verdict, transcript, None if block is None else block.body, format_weight)
 
 
+def _name(data_source: str, extra_info: dict[str, Any] | None) -> str:
+    index = (extra_info or {}).get("index")
+    return f"a {data_source!r} problem" + ("" if index is None else f" (extra_info.index {index})")
+
+
 async def judge(block: Fence, problem: CodeProblem, sandbox: Sandbox, total_time: float) -> str:
     """The verdict on one program: "correct", or the first failure."""
-    language = LANGUAGES.get((block.tag.lower().split() or [""])[0])
+    language = language_of(block.tag)
     if language is None or not await sandbox.can_run(language) or (problem.calls and language != "python"):
         return "language"
     program = await sandbox.build(block.body, language)
@@ -167,19 +171,7 @@ async def _accepted(output: bytes, stdin: bytes, expected: bytes, checker: str |
         if len(output) < _LARGE:
             return same_output(output, expected)
         return await asyncio.to_thread(same_output, output, expected)
-    digest = hashlib.sha256(checker.encode()).digest()
-    if digest not in _sound_checkers:
-        if not await _check(checker, stdin, expected, expected, sandbox):
-            raise GroundTruthError("a problem's checker rejects the expected output of a test: correct or remove it")
-        _sound_checkers.add(digest)
-    return await _check(checker, stdin, output, expected, sandbox)
-
-
-async def _check(checker: str, stdin: bytes, output: bytes, expected: bytes, sandbox: Sandbox) -> bool:
-    """Any failure of a checker that works counts as a rejection of the output."""
-    files = {"input": stdin, "output": output, "answer": expected}
-    run = await sandbox.run(Job(Program("python", checker.encode()), b"", _CHECKING, files))
-    return run.ending == "exited" and run.exit_code == 0
+    return await checker_accepts(checker, stdin, output, expected, sandbox)
 
 
 @cache

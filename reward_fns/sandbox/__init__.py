@@ -4,6 +4,7 @@ A program that fails is a result (`RunResult`). A sandbox that fails raises `San
 wrong answer.
 """
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal, Protocol
@@ -12,11 +13,21 @@ from agon_verl.errors import AgonError
 
 MB = 1 << 20
 WALL_PER_CPU = 3.0  # programs do no waiting I/O: one that takes this many times its CPU time is asleep
-# Tags of fenced blocks; a block without a tag is taken as Python.
-LANGUAGES = dict.fromkeys(("", "py", "py3", "python", "python3"), "python")
-LANGUAGES |= dict.fromkeys(("c++", "cc", "cpp", "cxx"), "cpp")
+# The first word of a fenced block's tag, such as Python3.11, {.python}, py:main.py or c++17.
+_FIRST_WORD = re.compile(r"\{?\.?(?:language-)?([^\s{}:,;=]*)")
+_LANGUAGES = {
+    "python": re.compile(r"|(?:[ci]?python|py|pypy)(?:-?3(?:\.[0-9]+)*)?(?:-64)?"),  # a block without a tag is Python
+    "cpp": re.compile(r"(?:c\+\+|cpp|cc|cxx|g\+\+|gnu\+\+)(?:[0-9]{2})?"),
+}
 
 Ending = Literal["exited", "timeout", "memory", "output_limit", "disk_limit"]
+
+
+def language_of(tag: str) -> str | None:
+    """The language that the tag of a fenced block names; `None` if it is none of ours."""
+    match = _FIRST_WORD.match(tag.strip().lower())
+    word = match[1] if match else ""
+    return next((language for language, names in _LANGUAGES.items() if names.fullmatch(word)), None)
 
 
 class SandboxError(AgonError, RuntimeError):

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from reward_fns.code_problem import GroundTruthError
-from reward_fns.sandbox import bwrap
+from reward_fns.sandbox import bwrap, language_of
 from reward_fns.sandbox.local import LocalSandbox
 from reward_fns.unit_tests import compute_score
 
@@ -52,6 +52,23 @@ def test_the_keys_and_types_are_always_the_same(completion):
 )
 def test_only_a_complete_block_after_the_reasoning_is_a_program(completion):
     assert score(completion)["verdict"] == "no_program"
+
+
+@pytest.mark.parametrize(
+    ("language", "tags"),
+    [
+        (
+            "python",
+            "|Python|PYTHON3|py|py3|python title=x| python |Python3.11|python3.12.1|pypy|pypy3|PyPy3.10|pypy3-64"
+            "|cpython|Python 3.11|python-3.11|{.python .numberLines}|{python}|python:main.py|python,linenos"
+            "|language-python|ipython3",
+        ),
+        ("cpp", "cpp|C++|c++17|cpp20|cc|cxx|g++|gnu++17|cpp:main.cpp|C++ 17"),
+        (None, "python2|python2.7|pypy2|py2|text|c|c#|java|pythonx|monty python|pycon|3.11|output|c++1|cpp.x"),
+    ],
+)
+def test_the_language_of_a_tag(language, tags):
+    assert {tag: language_of(tag) for tag in tags.split("|")} == dict.fromkeys(tags.split("|"), language)
 
 
 @pytest.mark.parametrize("tag", ["java", "python2", "rust", "c"])
