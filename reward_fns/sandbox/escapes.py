@@ -16,9 +16,11 @@ from reward_fns.sandbox.bwrap import HEADROOM, THREADS
 _LIMITS = ProgramLimits(cpu=5.0, memory=128 * MB, output=MB)
 
 _ATTEMPTS = r"""
-import ctypes, json, mmap, os, socket, sys, threading
+import ctypes, fcntl, json, mmap, os, socket, sys, threading
 host = json.loads(sys.stdin.read())
 holes = []
+if extra := set(os.listdir("/proc/self/fd")) - {"0", "1", "2", "3"}:
+    holes.append(f"{len(extra)} open files are inherited")
 
 def attempt(hole, action):
     try:
@@ -49,11 +51,17 @@ for path in ("/escaped", "/box/escaped", "/dev/escaped", os.path.dirname(os.__fi
     attempt(f"{path} can be written", lambda: write(path))
 attempt("/tmp is not limited", lambda: [write(f"/tmp/{i}", 1 << 22) for i in range(8)])
 attempt("files are not limited", lambda: write("/tmp/large", 1 << 26))
+folder, file, again = (os.open(path, os.O_RDONLY) for path in ("/usr/lib", os.__file__, os.__file__))
+attempt("shared folders can be watched", lambda: fcntl.fcntl(folder, fcntl.F_NOTIFY, fcntl.DN_ACCESS))
+attempt("the page cache can be seen", lambda: os.preadv(file, [bytearray(1)], 0, os.RWF_NOWAIT))
+try:
+    fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    fcntl.flock(again, fcntl.LOCK_EX | fcntl.LOCK_NB)
+except OSError:
+    holes.append("shared files can be locked")
 
 if (seen := sum(name.isdigit() for name in os.listdir("/proc"))) != 1:
     holes.append(f"{seen} processes can be seen")
-if extra := set(os.listdir("/proc/self/fd")) - {"0", "1", "2", "3"}:
-    holes.append(f"{len(extra)} open files are inherited")
 if extra := set(os.environ) - {"LC_CTYPE", "PWD"}:  # set by Python and bubblewrap themselves
     holes.append("the environment is inherited: " + ", ".join(sorted(extra)))
 status = dict(line.split(":\t", 1) for line in open("/proc/self/status").read().splitlines() if ":\t" in line)

@@ -9,6 +9,12 @@ cannot choose its cores or lower its priority, so it waits for a core only if th
 with EPERM, which most programs see as an ordinary exception. Calls that need a capability are not listed: a program has
 none.
 
+Programs that run side by side see the same read-only files, and must not talk through them: by locks, leases, watches
+and marks on a file, by its time stamps (any program may set those of /dev/null to the present), by the state of the
+page cache, or by descriptors in flight, which the kernel counts per user. Where an honest program makes such a call on
+a file of its own (SQLite locks and syncs its database), the call is pretended: it returns 0 and does nothing. The file
+is in memory and no other process can open it, so nothing is lost. docs/sandbox.md lists the ways that are left.
+
 Only little-endian x86_64 and aarch64 are supported; elsewhere there is no filter and the sandbox refuses to start.
 """
 
@@ -38,9 +44,22 @@ _REFUSED: dict[str, tuple[int | None, int | None]] = {
     "sched_setparam": (142, 118), "sched_setscheduler": (144, 119), "sched_setattr": (314, 274),
     "sched_setaffinity": (203, 122), "setpriority": (141, 140), "ioprio_set": (251, 30),
     "io_uring_setup": (425, 425), "io_uring_enter": (426, 426), "io_uring_register": (427, 427),
+    "mincore": (27, 232), "cachestat": (451, 451), "sendmsg": (46, 211), "sendmmsg": (307, 269),
 }  # fmt: skip
+_PRETENDED: dict[str, tuple[int | None, int | None]] = {
+    "flock": (73, 32), "fadvise64": (221, 223), "utime": (132, None), "utimes": (235, None), "futimesat": (261, None),
+    "utimensat": (280, 88), "fsync": (74, 82), "fdatasync": (75, 83), "sync_file_range": (277, 84), "msync": (26, 227),
+}  # fmt: skip
+# Reported as missing, so that the C library uses clone and preadv. The flags of clone3 are in memory, which a filter
+# cannot read; those of preadv2 tell whether a page is in the cache.
+_MISSING: dict[str, tuple[int | None, int | None]] = {"clone3": (435, 435), "preadv2": (327, 286)}
 _FORK: dict[str, tuple[int | None, int | None]] = {"fork": (57, None), "vfork": (58, None)}
-_CLONE, _CLONE3, _PRCTL = (56, 220), 435, (157, 167)
+_CLONE, _PRCTL, _FCNTL, _MADVISE = (56, 220), (157, 167), (72, 25), (28, 233)
+# Commands of fcntl: F_SETLK, F_SETLKW, F_OFD_SETLK, F_OFD_SETLKW are pretended. From 17 on only F_OFD_GETLK,
+# F_DUPFD_CLOEXEC, F_GETPIPE_SZ and seals are allowed: not leases, watches, write hints, and larger pipes, whose pages
+# the kernel counts per user.
+_LOCK_COMMANDS, _FIRST_SPECIAL, _SPECIAL_COMMANDS = (6, 7, 37, 38), 17, (36, 1030, 1032, 1033, 1034)
+_SHARING_ADVICE = (12, 20, 21)  # MADV_MERGEABLE, which shares equal pages, MADV_COLD, MADV_PAGEOUT
 _AUDIT_ARCH = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}
 _X32 = 0x40000000  # the second numbering of system calls on x86_64
 _CLONE_THREAD = 0x00010000
@@ -48,7 +67,7 @@ _SET_PARENT_DEATH_SIGNAL, _SIGKILL = 1, 9
 _CLONE_NEW = 0x7E020000  # every flag that makes a namespace
 
 _LOAD, _EQUAL, _AT_LEAST, _ANY_BIT, _RETURN = 0x20, 0x15, 0x35, 0x45, 0x06
-_NUMBER, _ARCH, _FIRST_ARGUMENT, _SECOND_ARGUMENT = 0, 4, 16, 24  # offsets in struct seccomp_data
+_NUMBER, _ARCH, _FIRST_ARGUMENT, _SECOND_ARGUMENT, _THIRD_ARGUMENT = 0, 4, 16, 24, 32  # offsets in struct seccomp_data
 _ALLOW, _KILL, _ERRNO = 0x7FFF0000, 0x80000000, 0x00050000
 
 
@@ -58,24 +77,40 @@ def seccomp_filter(processes: bool, machine: str | None = None) -> bytes:
     if machine not in _AUDIT_ARCH:
         raise SandboxError(f"no system-call filter for {machine}: only {' and '.join(_AUDIT_ARCH)} are supported")
     column = list(_AUDIT_ARCH).index(machine)
-    refused = [row[column] for row in ({} if processes else _FORK).values()] + [r[column] for r in _REFUSED.values()]
-    refuse, pretend_missing = _return(_ERRNO | errno.EPERM), _return(_ERRNO | errno.ENOSYS)
+    refuse, pretend, allow = _return(_ERRNO | errno.EPERM), _return(_ERRNO), _return(_ALLOW)
+    missing, invalid = _return(_ERRNO | errno.ENOSYS), _return(_ERRNO | errno.EINVAL)
     program = [_op(_LOAD, _ARCH), _op(_EQUAL, _AUDIT_ARCH[machine], true=1), _return(_KILL)]
-    program += [_op(_LOAD, _NUMBER), _op(_AT_LEAST, _X32, false=1), pretend_missing]
-    # The flags of clone3 are in memory, which a filter cannot read; without it the C library uses clone.
-    program += [_op(_EQUAL, _CLONE3, false=1), pretend_missing]
-    for number in refused:
-        if number is not None:
-            program += [_op(_EQUAL, number, false=1), refuse]
+    program += [_op(_LOAD, _NUMBER), _op(_AT_LEAST, _X32, false=1), missing]
+    tables = [(_MISSING, missing), ({} if processes else _FORK, refuse), (_REFUSED, refuse), (_PRETENDED, pretend)]
+    for table, action in tables:
+        for row in table.values():
+            if (number := row[column]) is not None:
+                program += _case(number, action)
+    program += _case(
+        _FCNTL[column], _op(_LOAD, _SECOND_ARGUMENT),
+        *(line for command in _LOCK_COMMANDS for line in _case(command, pretend)),
+        *(line for command in _SPECIAL_COMMANDS for line in _case(command, allow)),
+        _op(_AT_LEAST, _FIRST_SPECIAL, true=1), allow, invalid,
+    )  # fmt: skip
+    program += _case(
+        _MADVISE[column], _op(_LOAD, _THIRD_ARGUMENT),
+        *(line for advice in _SHARING_ADVICE for line in _case(advice, pretend)), allow,
+    )  # fmt: skip
     # The parent-death signal ends an ordinary user's program with its judge: it must not be changed.
-    program += [_op(_EQUAL, _PRCTL[column], false=6), _op(_LOAD, _FIRST_ARGUMENT)]
-    program += [_op(_EQUAL, _SET_PARENT_DEATH_SIGNAL, false=3), _op(_LOAD, _SECOND_ARGUMENT)]
-    program += [_op(_EQUAL, _SIGKILL, true=1), refuse, _return(_ALLOW)]
-    program += [_op(_EQUAL, _CLONE[column], true=1), _return(_ALLOW), _op(_LOAD, _FIRST_ARGUMENT)]
+    program += _case(
+        _PRCTL[column], _op(_LOAD, _FIRST_ARGUMENT), _op(_EQUAL, _SET_PARENT_DEATH_SIGNAL, true=1), allow,
+        _op(_LOAD, _SECOND_ARGUMENT), *_case(_SIGKILL, allow), refuse,
+    )  # fmt: skip
+    program += [_op(_EQUAL, _CLONE[column], true=1), allow, _op(_LOAD, _FIRST_ARGUMENT)]
     program += [_op(_ANY_BIT, _CLONE_NEW, false=1), refuse]
     if not processes:
         program += [_op(_ANY_BIT, _CLONE_THREAD, true=1), refuse]
-    return b"".join([*program, _return(_ALLOW)])
+    return b"".join([*program, allow])
+
+
+def _case(value: int, *block: bytes) -> list[bytes]:
+    """Execute the block, which ends with a return, if `value` was loaded; else skip it."""
+    return [_op(_EQUAL, value, false=len(block)), *block]
 
 
 def _op(code: int, k: int, true: int = 0, false: int = 0) -> bytes:

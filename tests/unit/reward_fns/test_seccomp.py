@@ -10,14 +10,14 @@ from reward_fns.sandbox.seccomp import seccomp_filter
 
 ARCH = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}
 ALLOW, KILL, ERRNO = 0x7FFF0000, 0x80000000, 0x00050000
-REFUSED, MISSING = ERRNO | errno.EPERM, ERRNO | errno.ENOSYS
+REFUSED, MISSING, INVALID, PRETENDED = ERRNO | errno.EPERM, ERRNO | errno.ENOSYS, ERRNO | errno.EINVAL, ERRNO
 THREAD_FLAGS, FORK_FLAGS = 0x3D0F00, 0x1200011  # what the C library passes to clone for a thread, and for a fork
 NEW_USER, NEW_NET = 0x10000000, 0x40000000
 
 
-def decide(program: bytes, number: int, argument: int = 0, second: int = 0, *, arch: int) -> int:
+def decide(program: bytes, number: int, argument: int = 0, second: int = 0, third: int = 0, *, arch: int) -> int:
     """Run the filter over one system call, with the few instructions that it uses."""
-    call = struct.pack("<IIQ6Q", number, arch, 0, argument, second, 0, 0, 0, 0)
+    call = struct.pack("<IIQ6Q", number, arch, 0, argument, second, third, 0, 0, 0)
     code = list(struct.iter_unpack("<HBBI", program))
     accumulator, at = 0, 0
     while True:
@@ -42,7 +42,12 @@ FORBIDDEN = {
     "process_vm_writev": (311, 271), "setns": (308, 268), "vmsplice": (278, 75), "splice": (275, 76), "tee": (276, 77),
     "setxattr": (188, 5), "fsetxattr": (190, 7), "setsockopt": (54, 208), "landlock_create_ruleset": (444, 444),
     "sched_setscheduler": (144, 119), "sched_setattr": (314, 274), "sched_setaffinity": (203, 122),
-    "setpriority": (141, 140),
+    "setpriority": (141, 140), "mincore": (27, 232), "cachestat": (451, 451), "sendmsg": (46, 211),
+    "sendmmsg": (307, 269),
+}  # fmt: skip
+WITHOUT_EFFECT = {
+    "flock": (73, 32), "fadvise64": (221, 223), "utimensat": (280, 88), "fsync": (74, 82), "fdatasync": (75, 83),
+    "sync_file_range": (277, 84), "msync": (26, 227),
 }  # fmt: skip
 
 
@@ -54,6 +59,33 @@ def test_calls_by_number(machine, forks):
         assert decide(program, numbers[column], arch=ARCH[machine]) == ALLOW, name
     for name, numbers in FORBIDDEN.items():
         assert decide(program, numbers[column], arch=ARCH[machine]) == REFUSED, name
+    for name, numbers in WITHOUT_EFFECT.items():
+        assert decide(program, numbers[column], arch=ARCH[machine]) == PRETENDED, name
+    assert decide(program, (327, 286)[column], arch=ARCH[machine]) == MISSING  # preadv2
+
+
+@pytest.mark.parametrize(("machine", "fcntl"), [("x86_64", 72), ("aarch64", 25)])
+def test_files_are_not_locked_leased_or_watched(machine, fcntl):
+    program = seccomp_filter(False, machine)
+    decisions = {command: decide(program, fcntl, 3, command, arch=ARCH[machine]) for command in range(2048)}
+    assert {c for c, decision in decisions.items() if decision == PRETENDED} == {6, 7, 37, 38}
+    allowed = {c for c, decision in decisions.items() if decision == ALLOW}
+    assert allowed == {*range(17), 36, 1030, 1032, 1033, 1034} - {6, 7}
+    assert set(decisions.values()) == {PRETENDED, ALLOW, INVALID}
+    assert decide(program, fcntl, 3, 0xFFFFFFFF, arch=ARCH[machine]) == INVALID
+
+
+@pytest.mark.parametrize(("machine", "madvise"), [("x86_64", 28), ("aarch64", 233)])
+def test_pages_are_not_merged_or_evicted(machine, madvise):
+    program = seccomp_filter(False, machine)
+    decisions = {advice: decide(program, madvise, 0, 0, advice, arch=ARCH[machine]) for advice in range(128)}
+    assert {a for a, decision in decisions.items() if decision != ALLOW} == {12, 20, 21}
+    assert decisions[12] == decisions[20] == decisions[21] == PRETENDED
+
+
+def test_every_way_to_set_the_times_of_a_file_on_x86_64():
+    for number in (132, 235, 261, 280):
+        assert decide(seccomp_filter(False, "x86_64"), number, arch=ARCH["x86_64"]) == PRETENDED
 
 
 @pytest.mark.parametrize(("machine", "clone"), [("x86_64", 56), ("aarch64", 220)])
