@@ -33,10 +33,14 @@ from reward_fns.sandbox.seccomp import seccomp_filter
 BOX = "/box"  # the folder of the program and its files
 THREADS = 64
 OPEN_FILES = 64
+SIGNALS = 256  # that wait: an ordinary user's programs share one count of them
 INODES = 4096  # in /tmp: even an empty file takes kernel memory
+# The processors that a program sees, as the kernel writes them: pools of threads are as large as the machine otherwise,
+# and exceed the limits on a large one.
+PROCESSORS = b"0-3\n"
 # Address space beyond the memory limit: a thread reserves 128 MB that it never uses, and threads with a stack of 512 MB
-# are a common idiom in Python. The memory in use is checked every few milliseconds.
-HEADROOM = 1024 * MB
+# are a common idiom in Python. This is room for 32 threads. The memory in use is checked every few milliseconds.
+HEADROOM = 4096 * MB
 _FIRST_UID, _UIDS = 61184, 4336  # systemd's range for users of temporary services
 _SET_UP = 30.0  # seconds that bubblewrap may take
 
@@ -79,7 +83,8 @@ class Bubblewrap:
             "--proc", "/proc", "--remount-ro", "/proc",  # else a program could write its scheduling group
             "--dev-bind", "/dev/null", "/dev/null", "--dev-bind", "/dev/urandom", "/dev/urandom",
             "--symlink", "/proc/self/fd", "/dev/fd", "--symlink", "fd/0", "/dev/stdin",
-            "--symlink", "fd/1", "/dev/stdout", "--symlink", "fd/2", "/dev/stderr",
+            "--symlink", "fd/1", "/dev/stdout", "--symlink", "fd/2", "/dev/stderr", "--symlink", "/tmp", "/dev/shm",
+            *_folders("/sys/devices/system/cpu"), "--symlink", "online", "/sys/devices/system/cpu/possible",
             "--perms", "1777", "--size", str(disk), "--tmpfs", "/tmp", "--chdir", "/tmp",
         ]  # fmt: skip
 
@@ -114,6 +119,8 @@ class BubblewrapLaunch(Launch):
         for name, content in files.items():
             self.fds.append(stack.enter_context(sealed(content)))
             options += ["--perms", "0555", "--file", str(self.fds[-1]), f"{BOX}/{name}"]
+        self.fds.append(stack.enter_context(sealed(PROCESSORS)))
+        options += ["--perms", "0444", "--file", str(self.fds[-1]), "/sys/devices/system/cpu/online"]
         self.fds.append(stack.enter_context(sealed(kind.filter)))
         options += ["--seccomp", str(self.fds[-1])]
         self.command = kind.command([*prefix, *(f"{BOX}/{name}" for name in files)], options, slot)
@@ -138,6 +145,7 @@ class BubblewrapLaunch(Launch):
             resource.RLIMIT_AS: (address_space, address_space),
             resource.RLIMIT_CPU: (seconds, seconds),
             resource.RLIMIT_NPROC: (THREADS, THREADS),
+            resource.RLIMIT_SIGPENDING: (SIGNALS, SIGNALS),
             resource.RLIMIT_NOFILE: (OPEN_FILES, OPEN_FILES),
             resource.RLIMIT_FSIZE: (self._file_size, self._file_size),
             resource.RLIMIT_STACK: (self._call_stack, resource.RLIM_INFINITY),  # programs may raise it
@@ -205,8 +213,14 @@ def _libraries() -> list[str]:
 def _read_only(paths: Iterable[str]) -> list[str]:
     """Show paths at their place. Their parents are created first: bubblewrap would make some unreadable for others."""
     arguments = []
-    for path in map(Path, paths):
-        for folder in [*reversed(path.parents)][1:]:
-            arguments += ["--perms", "0755", "--dir", str(folder)]
-        arguments += ["--ro-bind", str(path), str(path)]
+    for path in paths:
+        arguments += [*_folders(os.path.dirname(path)), "--ro-bind", path, path]
+    return arguments
+
+
+def _folders(path: str) -> list[str]:
+    """Make a folder and its parents, readable for all."""
+    arguments = []
+    for folder in [*reversed(Path(path).parents), Path(path)][1:]:
+        arguments += ["--perms", "0755", "--dir", str(folder)]
     return arguments

@@ -22,6 +22,8 @@ from typing import IO, Any
 
 HEADROOM = 1 << 30  # address space beyond the memory limit
 KEPT_STDERR = 4096
+BATCH, PAUSE = 1 << 14, 0.005  # after reading fewer bytes than a batch, wait for so many seconds
+OPTIONS = ["-I", "-X", "int_max_str_digits=0"]  # as in local.py
 READY = b"ready\n"  # printed before the program starts; without it the set-up failed
 # World-writable folders are private to the run, and the program is the first to be killed when memory is short. The
 # shell stays the first process of the namespace: when it ends, everything ends.
@@ -61,7 +63,7 @@ def run(names: list[str], stdin: IO[bytes], job: dict[str, Any]) -> dict[str, An
     began = time.monotonic()
     process = subprocess.Popen(
         ["unshare", "--pid", "--fork", "--kill-child", "--mount", "--mount-proc", "--net", "--ipc", "--uts"]
-        + ["sh", "-c", SET_UP, "sh", "prlimit", *limits, "--", sys.executable, "-I", *names],
+        + ["sh", "-c", SET_UP, "sh", "prlimit", *limits, "--", sys.executable, *OPTIONS, *names],
         stdin=stdin, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env={}, start_new_session=True,
     )  # fmt: skip
     deadline = began + job["wall"]
@@ -91,7 +93,10 @@ def run(names: list[str], stdin: IO[bytes], job: dict[str, Any]) -> dict[str, An
 
 
 def watch(process: "subprocess.Popen[bytes]", cap: int, deadline: float) -> tuple[str, tuple[bytearray, bytearray]]:
-    """Read both outputs, each up to `cap` bytes, until they are closed or the deadline has passed."""
+    """Read both outputs, each up to `cap` bytes, until they are closed or the deadline has passed.
+
+    In batches: a pipe can be made to return one byte per read.
+    """
     assert process.stdout is not None and process.stderr is not None
     out, err = process.stdout.fileno(), process.stderr.fileno()
     read, noise = {out: bytearray(), err: bytearray()}, 0
@@ -103,8 +108,10 @@ def watch(process: "subprocess.Popen[bytes]", cap: int, deadline: float) -> tupl
         left = deadline - time.monotonic()
         if left <= 0:
             return "timeout", (read[out], read[err])
+        batch = 0
         for pipe, _ in poll.poll(left * 1000):
             chunk = os.read(pipe, 1 << 18)
+            batch += len(chunk)
             if not chunk:
                 poll.unregister(pipe)
                 still_open -= 1
@@ -114,6 +121,8 @@ def watch(process: "subprocess.Popen[bytes]", cap: int, deadline: float) -> tupl
                 del read[err][:-KEPT_STDERR]
             if noise > cap or len(read[out]) > cap:
                 return "output_limit", (read[out], read[err])
+        if 0 < batch < BATCH:
+            time.sleep(PAUSE)
     return "exited", (read[out], read[err])
 
 

@@ -26,6 +26,9 @@ _COMPILING = ProgramLimits(cpu=20.0, memory=1024 * MB, output=64 * MB)
 _SOURCE = "c++ source"  # the language of a job that runs the compiler
 # The executable is written to standard output, whose size is limited.
 _COMPILE = "PATH=/usr/local/bin:/usr/bin:/bin; export PATH; g++ -x c++ -std=c++17 -O2 -w -o a.out $1 && cat a.out"
+_TIME_ZONES = "/usr/share/zoneinfo"  # for the standard library's zoneinfo
+# Python's limit of 4,300 digits per number protects servers; a program here has a time limit.
+_PYTHON_OPTIONS = ("-I", "-X", "int_max_str_digits=0")
 _PYTHON_STACK = 64 * MB  # of every thread; a C++ program may use all its memory as stack
 _PATHS = """
 import json, os, site, sys
@@ -50,7 +53,8 @@ class Interpreter:
         if prefix != base:
             raise SandboxError(f"python={binary} is a virtual environment: name the interpreter that it was made from")
         library = () if base == "/usr" else (f"{base}/lib",)  # /usr/lib is always shown
-        return cls(path, (path, *library), () if python else tuple(filter(os.path.isdir, packages)))
+        zones = filter(os.path.isdir, [_TIME_ZONES])
+        return cls(path, (path, *library, *zones), () if python else tuple(filter(os.path.isdir, packages)))
 
 
 class LocalSandbox:
@@ -114,7 +118,7 @@ class LocalSandbox:
 
     def _start(self, interpreter: Interpreter, job: Job) -> RunResult:
         language, limits, files = job.program.language, job.limits, {"main": job.program.code, **job.files}
-        prefixes = {"python": [interpreter.path, "-I"], _SOURCE: ["/usr/bin/sh", "-c", _COMPILE, "sh"]}
+        prefixes = {"python": [interpreter.path, *_PYTHON_OPTIONS], _SOURCE: ["/usr/bin/sh", "-c", _COMPILE, "sh"]}
         prefix = prefixes.get(language, [])
         with slot(self.slots) as number, ExitStack() as stack:
             launch: Launch

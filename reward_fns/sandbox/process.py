@@ -2,7 +2,12 @@
 
 A thread and not the event loop, because the loop belongs to the caller (verl's reward worker runs in Ray's). Standard
 input is a sealed memory file: the child can take its size and read it in one call, but cannot change it. Output is read
-while the child runs, so no pipe ever blocks it.
+while the child runs, so no pipe blocks it for long.
+
+Output is read in batches. A child can write byte by byte, and it can make its pipe return one byte per read (O_DIRECT,
+"packets"), so reading at once would cost a wake-up per byte. After less than a batch the next read waits for a few
+milliseconds; a pipe has room for as much as an honest child writes meanwhile. The number of reads is then at most
+bytes / `_BATCH` + seconds / `_PAUSE`, for each pipe.
 """
 
 import fcntl
@@ -25,6 +30,7 @@ TICK = 0.05  # seconds between checks of a running program
 _STARVED = 20  # a program that waits for a core for this many times its wall limit is a failure of the machine
 _GRACE = 5.0  # seconds for a killed child to disappear before its process group is killed too
 _KEPT_STDERR = 4096
+_BATCH, _PAUSE = 1 << 14, 0.005  # bytes and seconds
 _CLOCK_TICKS = os.sysconf("SC_CLK_TCK")
 _SIZES = re.compile(rb"^(VmHWM|VmRSS|VmSwap|VmPTE):\s*(\d+) kB$", re.M)
 _SEALS = fcntl.F_SEAL_SEAL | fcntl.F_SEAL_WRITE | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SHRINK
@@ -227,12 +233,12 @@ class _Pipes:
             os.set_blocking(reader, False)
             os.fchmod(writer, 0o666)  # a program may open /dev/stdout, and runs as another user
 
-    def read(self, reader: int) -> bool:
-        """Read what is available; false if there was nothing."""
+    def read(self, reader: int) -> int:
+        """Read what is available; the number of bytes."""
         try:
             chunk = os.read(reader, 1 << 18)
         except BlockingIOError:
-            return False
+            return 0
         if reader == self.readers[0]:
             self.stdout += chunk
         else:
@@ -240,7 +246,7 @@ class _Pipes:
             self._noise += len(chunk)
         if len(self.stdout) > self._cap or self._noise > self._cap:
             self.over = "output_limit"
-        return bool(chunk)
+        return len(chunk)
 
     def drain(self) -> None:
         for reader in self.readers:
@@ -260,16 +266,20 @@ class _SupervisedRun:
     def wait(self, exited: int, program: ProcessHandle) -> None:
         """Read output until the command has ended (`exited` is its pidfd) or the program exceeds a limit."""
         self._began = self._checked = time.monotonic()
-        poll = select.poll()
+        poll, end = select.poll(), select.poll()
         for descriptor in (*self._pipes.readers, exited):
             poll.register(descriptor, select.POLLIN)
+        end.register(exited, select.POLLIN)
         next_check, running = self._began + TICK, True
         while running and self.ending is None:
+            batch = 0
             for descriptor, _ in poll.poll(max(0.0, (next_check - time.monotonic()) * 1000)):
                 if descriptor == exited:
                     running = False
                 else:
-                    self._pipes.read(descriptor)
+                    batch += self._pipes.read(descriptor)
+            if running and 0 < batch < _BATCH:
+                running = not end.poll(_PAUSE * 1000)
             self.ending = self._pipes.over
             self.wall = time.monotonic() - self._began - self._queued
             if running and time.monotonic() >= next_check:
