@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from agon_verl.data import programs, sources
+from agon_verl.data import functions, programs, sources
 from agon_verl.data.prepare import prepare
 from agon_verl.data.problem import DataError
 from agon_verl.data.sources import Source
@@ -32,6 +32,11 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     contests = _command(commands, "codecontests", "CodeContests: problems that can be judged by their tests")
     contests.add_argument("--difficulty", default="EASY,A", help="labels, separated by commas (EASY,A)")
     contests.add_argument("--time-factor", type=float, default=3.0, help="factor on the contest's time limit (3)")
+    benchmarks = [
+        _command(commands, "humaneval", "HumanEval: for evaluation only; its asserts are judged outside the program"),
+        _command(commands, "mbpp", "MBPP: its train split; its test split is the held-out set"),
+        _command(commands, "livecodebench", "LiveCodeBench: for evaluation only; programs and functions"),
+    ]
     _command(commands, "gsm8k", "GSM8K: its train split; its test split is the held-out set")
     _command(commands, "math500", "MATH-500: for evaluation only")
     custom = _command(commands, "custom", "any table, by a mapping of its columns")
@@ -41,7 +46,7 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     truth.add_argument("--tests", metavar="COLUMN", help="a program's tests: one column, or INPUTS,OUTPUTS")
     custom.add_argument("--where", metavar="CONDITION", action="append", default=[], help="'difficulty>=5'; repeatable")
     custom.add_argument("--name", help="data_source of the rows (the table's name)")
-    for code in (contests, custom):
+    for code in (contests, custom, *benchmarks):
         code.add_argument("--max-tests", type=int, default=20, help="tests per problem (20)")
     return parser.parse_args(arguments)
 
@@ -79,6 +84,9 @@ def source_of(options: argparse.Namespace) -> Source:
         return programs.custom_code(
             options.table, name, options.problem, options.tests, options.where, options.max_tests
         )
+    benchmarks = {"humaneval": functions.humaneval, "mbpp": functions.mbpp, "livecodebench": functions.livecodebench}
+    if options.source in benchmarks:
+        return benchmarks[options.source](options.max_tests)
     return sources.gsm8k() if options.source == "gsm8k" else sources.math500()
 
 

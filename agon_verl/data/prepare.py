@@ -17,7 +17,7 @@ from agon_verl.data.overlap import same_as, tokens
 from agon_verl.data.problem import DataError, Problem, Unusable
 from agon_verl.data.sources import Source
 
-_TEXT_COLUMNS = ("question", "problem", "prompt", "description", "content", "text")
+_TEXT_COLUMNS = ("question", "problem", "prompt", "description", "content", "text", "question_content")
 
 
 @dataclass(frozen=True)

@@ -17,10 +17,14 @@ class Unusable(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """`extra` has the same keys for all problems of a source. `tests_removed` counts by reason; `row` is its number."""
+    """`extra` has the same keys for all problems of a source. `tests_removed` counts by reason; `row` is its number.
+
+    `calls`: the tests call a function, which the prompt has to ask for.
+    """
 
     text: str
     ground_truth: str
     extra: dict[str, Any] = field(default_factory=dict)
     tests_removed: Counter[str] = field(default_factory=Counter)
     row: int = 0
+    calls: bool = False

@@ -21,11 +21,12 @@ import json
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 from agon_verl.data.problem import DataError, Problem, Unusable
 from agon_verl.data.sources import Source, custom
 from agon_verl.game.domains.code import CODE
+from reward_fns.calls.assertions import NotConvertible, from_json
 
 DIFFICULTIES = (
     *("UNKNOWN_DIFFICULTY", "EASY", "MEDIUM", "HARD", "HARDER", "HARDEST", "EXTERNAL"),
@@ -33,12 +34,26 @@ DIFFICULTIES = (
 )
 KINDS = ("public_tests", "private_tests", "generated_tests")
 FEWEST_TESTS, LONGEST_TEST = 5, 100_000
+# What LeetCode imports before a program.
+LEETCODE = """\
+import bisect, collections, functools, heapq, itertools, math, operator, random, re, string, sys
+from bisect import *
+from collections import *
+from functools import *
+from heapq import *
+from itertools import *
+from math import *
+from typing import *
+from builtins import *
+sys.setrecursionlimit(50_000)
+"""  # the last import because math has another pow
 _LONGEST_TIME, _LEAST_MEMORY = 10.0, 256  # seconds, megabytes
 
 _ANY = re.compile(
-    r"\bany of (?:them|these|those)\b|(?<!not )(?<!n't )\b(?:print|output) (?:any|(?:one|either) of (?:them|these))\b"
+    r"\bany of (?:them|these|those)\b|(?<!not )(?<!n't )"
+    r"\b(?:print|output|return) (?:any|(?:one|either) of (?:them|these))\b"
     r"|\bany (?:valid|correct|suitable|acceptable|optimal|possible)? ?(?:answer|solution|output)s?\b"
-    r"|\b(?:print|output)\b.{0,80}\bin (?:any|arbitrary) order\b|\bspecial (?:judge|checker)\b",
+    r"|\b(?:print|output|return)\b.{0,80}\bin (?:any|arbitrary) order\b|\bspecial (?:judge|checker)\b",
     re.I,
 )
 _SEVERAL = re.compile(
@@ -51,6 +66,7 @@ _ONE_OF_THEM = re.compile(
     r"\b(?:small|larg|quick|fast|best|great|short|long|earli|minim|maxim|lexicograph|least|first|last)", re.I
 )
 _INTERACTIVE = re.compile(r"\binteract(?:ive|or|ion)\b|\bflush(?:ing)?\b", re.I)
+_Test = TypeVar("_Test")
 _FILES = re.compile(r"\b(?:input|output)\.txt\b", re.I)
 
 
@@ -73,7 +89,7 @@ def codecontests(difficulty: str, max_tests: int, time_factor: float) -> Source:
             limits["time_limit"] = min(seconds * time_factor, _LONGEST_TIME)
         if memory := row.get("memory_limit_bytes"):
             limits["memory_limit"] = max(memory // 1_000_000, _LEAST_MEMORY)
-        return _program(row["description"], tests, limits, max_tests, name=row["name"], level=label)
+        return program(row["description"], tests, limits, max_tests, name=row["name"], level=label)
 
     return Source(
         name="codecontests",
@@ -87,13 +103,48 @@ def codecontests(difficulty: str, max_tests: int, time_factor: float) -> Source:
 
 
 def custom_code(table: str, name: str, problem: str, tests: str, where: Iterable[str], max_tests: int) -> Source:
-    """`tests` is one column with the tests, or two with inputs and outputs."""
+    """`tests` is one column with the tests, or two with inputs and outputs; with `fn_name` they call a function."""
 
     def make(text: Any, inputs: Any, *outputs: Any) -> Problem:
-        both = {"input": inputs, "output": outputs[0]} if outputs else inputs
-        return _program(text, [[], pairs(both, tests)], {}, max_tests)
+        both = {"input": inputs, "output": outputs[0]} if outputs else _from_json(inputs)
+        if isinstance(both, Mapping) and both.get("fn_name"):
+            return called(str(text or ""), str(both["fn_name"]), [[], in_json(both)], LEETCODE, max_tests)
+        return program(text, [[], pairs(both, tests)], {}, max_tests)
 
     return custom(table, (problem, *tests.split(",", 1)), where, make, data_source=name, domain=CODE)
+
+
+def called(
+    text: str, function: str, kinds: Sequence[Sequence[tuple[str, str]]], setup: str, max_tests: int, **extra: Any
+) -> Problem:
+    """A problem with inputs and outputs as JSON. `function` may be a method (`Solution.f`)."""
+    function = function.rpartition(".")[2]
+    if not function.isidentifier():
+        raise Unusable("without the name of the function")
+    readable: list[list[tuple[str, str]]] = []
+    removed: Counter[str] = Counter()
+    for tests in kinds:
+        readable.append([])
+        for test in tests:
+            try:
+                from_json(*test)
+                readable[-1].append(test)
+            except NotConvertible:
+                removed["with an input or output that is not JSON"] += 1
+    problem = program(text, readable, {"fn_name": function, "setup": setup}, max_tests, **extra)
+    problem.tests_removed.update(removed)
+    return problem
+
+
+def in_json(tests: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """Tests of APPS and TACO: lists of arguments, and outputs, in lists of one where every output of a problem is."""
+    inputs, outputs = list(tests.get("inputs") or []), list(tests.get("outputs") or [])
+    if len(inputs) != len(outputs):
+        raise Unusable("with more inputs than outputs, or fewer")
+    if all(isinstance(output, list) and len(output) == 1 for output in outputs):
+        outputs = [output[0] for output in outputs]
+    sent = [item if isinstance(item, str) else "\n".join(map(json.dumps, item)) for item in inputs]
+    return list(zip(sent, map(json.dumps, outputs), strict=True))
 
 
 def pairs(tests: Any, column: str) -> list[tuple[str, str]]:
@@ -117,10 +168,13 @@ def pairs(tests: Any, column: str) -> list[tuple[str, str]]:
     return [(_text(test.get("input"), "stdin"), _text(test.get("output"), "stdout")) for test in tests]
 
 
-def _program(
-    text: Any, kinds: Sequence[Sequence[tuple[str, str]]], limits: Mapping[str, float], max_tests: int, **extra: Any
+def program(
+    text: Any, kinds: Sequence[Sequence[tuple[str, str]]], more: Mapping[str, Any], max_tests: int, **extra: Any
 ) -> Problem:
-    """`kinds` are the tests in the order in which they are kept; the first kind is in the statement."""
+    """`kinds` are the tests in the order in which they are kept; the first kind is in the statement.
+
+    `more` is the rest of the ground truth: limits, or what the judge must know of a function.
+    """
     text = str(text or "").strip()
     if not text:
         raise Unusable("without a text")
@@ -135,15 +189,16 @@ def _program(
         raise Unusable("without a test that can be judged")
     chosen: list[list[tuple[str, str]]] = []
     for tests in usable:
-        chosen.append(_spread(tests, max_tests - sum(map(len, chosen))))
+        chosen.append(spread(tests, max_tests - sum(map(len, chosen))))
     tests = [test for kind in chosen for test in kind]
     if len(tests) < FEWEST_TESTS or not any(chosen[1:]):
         raise Unusable(f"with fewer than {FEWEST_TESTS} tests, or none beyond those in the statement")
     if len({output.strip() for _, output in tests}) == 1:
         raise Unusable("with the same output in every test")
     removed["over the most tests a problem may have"] = sum(map(len, usable)) - len(tests)
-    truth = {"inputs": [sent for sent, _ in tests], "outputs": [expected for _, expected in tests], **limits}
-    return Problem(text, json.dumps(truth, ensure_ascii=False), {"tests": len(tests), **extra}, removed)
+    truth = {"inputs": [sent for sent, _ in tests], "outputs": [expected for _, expected in tests], **more}
+    stated = json.dumps(truth, ensure_ascii=False)
+    return Problem(text, stated, {"tests": len(tests), **extra}, removed, calls="fn_name" in more)
 
 
 def _allows_several(sentence: str) -> bool:
@@ -174,7 +229,7 @@ def _usable(kinds: Sequence[Sequence[tuple[str, str]]]) -> tuple[list[list[tuple
     return usable, removed
 
 
-def _spread(tests: list[tuple[str, str]], room: int) -> list[tuple[str, str]]:
+def spread(tests: list[_Test], room: int) -> list[_Test]:
     """At most `room` tests, at even distances, the last one among them."""
     if len(tests) <= room:
         return tests

@@ -15,6 +15,7 @@ from typing import Any
 from agon_verl.data.prepare import Prepared
 from agon_verl.data.problem import DataError, Problem
 from agon_verl.data.sources import Source
+from agon_verl.game.domains.code import FUNCTION_TASK, PROGRAM_TASK
 
 Row = dict[str, Any]
 _SAMPLES, _SHOWN = 3, 400  # rows, and characters of each text
@@ -24,13 +25,18 @@ def rows(problems: Sequence[Problem], source: Source, split: str, prompt: str) -
     return [
         {
             "data_source": source.data_source or source.name,
-            "prompt": [{"role": "user", "content": prompt.replace("{problem}", problem.text)}],
+            "prompt": [{"role": "user", "content": _asked(prompt, problem)}],
             "ability": source.domain.name,
             "reward_model": {"style": "rule", "ground_truth": problem.ground_truth},
             "extra_info": {"index": index, "split": split, "row": problem.row, **problem.extra},
         }
         for index, problem in enumerate(problems)
     ]
+
+
+def _asked(prompt: str, problem: Problem) -> str:
+    task = prompt.replace(PROGRAM_TASK, FUNCTION_TASK) if problem.calls else prompt
+    return task.replace("{problem}", problem.text)
 
 
 def fingerprint(table: Sequence[Mapping[str, Any]]) -> str:

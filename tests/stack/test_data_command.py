@@ -18,13 +18,14 @@ from agon_verl.data.__main__ import main, parse, prompt_of
 from agon_verl.data.sources import is_binary
 from agon_verl.data.write import fingerprint
 from agon_verl.game import transcript
-from agon_verl.game.domains.code import CODE
+from agon_verl.game.domains.code import CODE, FUNCTION_TASK
 from agon_verl.game.domains.domain import Domain
 from agon_verl.game.domains.math import MATH
 from agon_verl.game.transcript import REASONING_TAGS
 from agon_verl.trainer.preflight import check_files
 from tests.recipes import composed
 from tests.tiny import make_model
+from tests.unit.data.test_functions import basic, human, live
 from tests.unit.data.test_programs import contest
 
 TOPICS = ("group", "ring", "field", "module", "graph", "matrix", "curve", "series")
@@ -296,6 +297,25 @@ def test_codecontests_in_the_hubs_layout(tmp_path: Path) -> None:
     row = read(tmp_path / "out" / "train.parquet")[0]
     assert len(json.loads(row["reward_model"]["ground_truth"])["inputs"]) == 20 and row["ability"] == "code"
     assert "```python" in row["prompt"][0]["content"] and row["extra_info"]["level"] == "EASY"
+
+
+@pytest.mark.parametrize(("name", "row"), [("humaneval", human), ("livecodebench", live)])
+def test_benchmarks_that_call_a_function(name: str, row: Any, tmp_path: Path) -> None:
+    rows = [row(), row()]
+    rows[1] |= {"test": "def check(candidate):\n    x = candidate(1)", "metadata": "{}"}
+    run(name, "--from", lines(tmp_path / "test.jsonl", rows), "--out", str(tmp_path / "out"))
+    [kept] = read(tmp_path / "out" / "heldout.parquet")
+    assert "fn_name" in json.loads(kept["reward_model"]["ground_truth"]) and kept["ability"] == "code"
+    assert FUNCTION_TASK in kept["prompt"][0]["content"]
+    assert sum(json.loads((tmp_path / "out" / "report.json").read_text())["removed"].values()) == 1
+
+
+def test_mbpp_in_parquet(tmp_path: Path) -> None:
+    for split, count in (("train", 4), ("test", 2)):
+        rows = [basic(text=" ".join(f"{split}{'x' * n}{'y' * i}" for i in range(40))) for n in range(count)]
+        datasets.Dataset.from_list(rows).to_parquet(str(tmp_path / f"{split}-00000-of-00001.parquet"))
+    run("mbpp", "--from", str(tmp_path), "--out", str(tmp_path / "out"))
+    assert len(read(tmp_path / "out" / "train.parquet")) == 4 and len(read(tmp_path / "out" / "heldout.parquet")) == 2
 
 
 def test_custom_columns_conditions_and_prompt(tmp_path: Path) -> None:

@@ -11,12 +11,17 @@ from agon_verl.game.domains.domain import ANSWER_BLOCK, WITHHELD, Domain, squash
 from agon_verl.game.fences import fences
 from agon_verl.game.transcript import final_program
 
-PROMPT = """\
-{problem}
+PROGRAM_TASK = "Write a Python program that solves this problem: it reads standard input and prints to standard output."
+# In its place for a problem whose tests call a function.
+FUNCTION_TASK = (
+    "Write Python code that solves this problem: it defines what the problem names, reads no input and returns a value."
+)
 
-Write a Python program that solves this problem: it reads standard input and prints to standard output. Reason step by \
-step. Then summarise your approach in a few sentences, and end with the whole program in one fenced block between \
-<answer> and </answer>:
+PROMPT = f"""\
+{{problem}}
+
+{PROGRAM_TASK} Reason step by step. Then summarise your approach in a few sentences, and end with the whole program in \
+one fenced block between <answer> and </answer>:
 
 <answer>
 ```python
@@ -24,17 +29,16 @@ step. Then summarise your approach in a few sentences, and end with the whole pr
 ```
 </answer>"""
 
-TAGGED_PROMPT = """\
-{problem}
+TAGGED_PROMPT = f"""\
+{{problem}}
 
-Write a Python program that solves this problem: it reads standard input and prints to standard output. Answer in \
-three parts. First reason step by step between {opening} and {closing}; nobody else reads this part. After {closing}, \
-summarise your approach in a few sentences. End with the whole program in one fenced block between <answer> and \
-</answer>. Use exactly this form:
+{PROGRAM_TASK} Answer in three parts. First reason step by step between {{opening}} and {{closing}}; nobody else reads \
+this part. After {{closing}}, summarise your approach in a few sentences. End with the whole program in one fenced \
+block between <answer> and </answer>. Use exactly this form:
 
-{opening}
+{{opening}}
 the reasoning
-{closing}
+{{closing}}
 the summary
 <answer>
 ```python
