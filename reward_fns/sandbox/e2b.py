@@ -32,15 +32,20 @@ PAUSE = 0.5  # seconds before the second try
 ATTEMPTS = 3  # machines per run
 _GRACE = 15.0  # seconds beyond a run's own limit until its machine counts as lost
 _GUEST = "/opt/agon_guest.py"
-# Prints "isolated" if a program runs as nobody, sees no other process and reaches no network.
+# Prints "isolated" if a program runs as an ordinary user, sees no other process, reaches no network, and can leave no
+# file.
 _CHECK = b"""
 import os, socket
+private = ("/tmp", "/var/tmp", "/dev/shm")
+mounts = {line.split()[1] for line in open("/proc/self/mounts")}
+writable = {m for m in mounts if os.path.ismount(m) and not os.statvfs(m).f_flag & os.ST_RDONLY} - set(private)
 try:
     socket.create_connection(("1.1.1.1", 53), 2)
 except OSError:
     seen = sum(name.isdigit() for name in os.listdir("/proc"))
     rights = "NoNewPrivs:\\t1" in open("/proc/self/status").read()
-    print("isolated" if os.getuid() and seen <= 2 and rights else f"{os.getuid()=} {seen=} {rights=}")
+    isolated = os.getuid() and seen <= 2 and rights and not writable
+    print("isolated" if isolated else f"{os.getuid()=} {seen=} {rights=} {writable=}")
 """
 _log = logging.getLogger(__name__)
 _alive: set[str] = set()

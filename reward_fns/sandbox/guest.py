@@ -1,8 +1,10 @@
-"""Runs as root inside an e2b machine: starts one program as nobody and prints its result as one line of JSON.
+"""Runs as root inside an e2b machine: starts one program as another user and prints its result as one line of JSON.
 
-The virtual machine isolates the program from the judge. The machine is used for many programs, so each program is also
-isolated from the machine: a user without rights, its own process and network namespaces and temporary folders, which
-all end with it. This file is uploaded as it is and imports only the standard library.
+The virtual machine isolates the program from the judge. The machine is used for many programs, one after the other, so
+each program is also isolated from the machine: a user without rights that differs from run to run (the kernel keeps
+keys per user), its own process and network namespaces and temporary folders, which all end with it; and everything else
+is read-only, also the times of device files, which any user may set. This file is uploaded as it is and imports only
+the standard library.
 
     python3 guest.py JOB.json
 """
@@ -11,6 +13,7 @@ import base64
 import json
 import math
 import os
+import random
 import select
 import shutil
 import signal
@@ -20,20 +23,28 @@ import tempfile
 import time
 from typing import IO, Any
 
-HEADROOM = 1 << 30  # address space beyond the memory limit
+HEADROOM = 4 << 30  # address space beyond the memory limit, and the stack of every thread: as in bwrap.py and local.py
+STACK = 64 << 20
 KEPT_STDERR = 4096
 BATCH, PAUSE = 1 << 14, 0.005  # after reading fewer bytes than a batch, wait for so many seconds
 OPTIONS = ["-I", "-X", "int_max_str_digits=0"]  # as in local.py
 READY = b"ready\n"  # printed before the program starts; without it the set-up failed
-# World-writable folders are private to the run, and the program is the first to be killed when memory is short. The
-# shell stays the first process of the namespace: when it ends, everything ends.
+USERS = range(61184, 65520)  # systemd's range for users of temporary services
+# Temporary folders are private to the run, and the program is the first to be killed when memory is short. A mount that
+# is hidden under another one cannot be changed; e2b.py tests that all others were. The shell stays the first process of
+# the namespace: when it ends, everything ends.
 SET_UP = """
 echo 1000 > /proc/self/oom_score_adj
+user=$1
+shift
+for place in $(cut -d " " -f 2 /proc/self/mounts); do
+  mount -o remount,bind,ro "$place" 2> /dev/null
+done
 for folder in /tmp /var/tmp /dev/shm; do
   mount -t tmpfs -o size=16m,nr_inodes=4096,mode=1777 none $folder || exit 1
 done
 cd /tmp && echo ready || exit 1
-setpriv --reuid 65534 --regid 65534 --clear-groups --inh-caps=-all --no-new-privs "$@"
+setpriv --reuid $user --regid $user --clear-groups --inh-caps=-all --no-new-privs "$@"
 exit $?
 """
 
@@ -59,11 +70,12 @@ def main(path: str) -> None:
 
 def run(names: list[str], stdin: IO[bytes], job: dict[str, Any]) -> dict[str, Any]:
     limits = [f"--as={job['memory'] + HEADROOM}", f"--cpu={math.ceil(job['cpu']) + 1}", f"--fsize={1 << 24}"]
-    limits += ["--nproc=64", "--nofile=64", "--core=0"]
+    limits += ["--nproc=64", "--nofile=64", "--core=0", f"--stack={STACK}:unlimited"]
     began = time.monotonic()
     process = subprocess.Popen(
         ["unshare", "--pid", "--fork", "--kill-child", "--mount", "--mount-proc", "--net", "--ipc", "--uts"]
-        + ["sh", "-c", SET_UP, "sh", "prlimit", *limits, "--", sys.executable, *OPTIONS, *names],
+        + ["sh", "-c", SET_UP, "sh", str(random.choice(USERS)), "prlimit", *limits, "--"]
+        + [sys.executable, *OPTIONS, *names],
         stdin=stdin, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env={}, start_new_session=True,
     )  # fmt: skip
     deadline = began + job["wall"]

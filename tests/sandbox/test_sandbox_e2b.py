@@ -21,6 +21,11 @@ ROOT = Path(__file__).resolve().parents[2]
 TESTS = {"inputs": ["1 2\n", "30 12\n"], "outputs": ["3\n", "42\n"], "time_limit": 0.4, "memory_limit": 128}
 RIGHT = "a, b = map(int, input().split())\nprint(a + b)\n"
 LIMITS = ProgramLimits(cpu=2.0, memory=128 * MB, output=MB)
+KEYS = b"""
+import ctypes, os
+libc = ctypes.CDLL(None)
+add, request = {"x86_64": (248, 249), "aarch64": (217, 218)}[os.uname().machine]
+"""
 DOUBLE = Job(Program("python", b"print(2 * int(input()))"), b"21\n", LIMITS)
 
 
@@ -82,6 +87,13 @@ def machine_ends(service: StandIn):
         ("import os, time\nos.close(1)\nos.close(2)\ntime.sleep(100)", "timeout"),
         ("import os, time\nprint(3, flush=True)\nif os.fork() == 0: time.sleep(100)", "wrong"),
         ("x = bytearray(1 << 40)", "memory"),
+        (
+            "import sys\nfrom functools import cache\nsys.setrecursionlimit(10**6)\n@cache\n"
+            "def f(n): return n and 1 + f(n - 1)\nf(20_000)\n" + RIGHT,
+            "correct",
+        ),
+        ("from multiprocessing.dummy import Pool\nPool(28).map(int, '12')\n" + RIGHT, "correct"),
+        ("x = str(3 ** 30000)\n" + RIGHT, "correct"),
     ],
 )
 def test_verdicts(source, verdict, service):
@@ -113,9 +125,25 @@ def test_machines_are_used_again_and_never_too_many(service):
     assert service.created == service.most == 2
 
 
-def test_one_sample_leaves_nothing_to_the_next(service):
-    leave = b"for f in ('/tmp/x', '/var/tmp/x', '/dev/shm/x'): open(f, 'w').write('left')"
-    look = b"import os\nprint([f for f in ('/tmp/x', '/var/tmp/x', '/dev/shm/x') if os.path.exists(f)])"
+@pytest.mark.parametrize(
+    ("leave", "look"),
+    [
+        (
+            b"for f in ('/tmp/x', '/var/tmp/x', '/dev/shm/x'): open(f, 'w').write('left')",
+            b"import os\nprint([f for f in ('/tmp/x', '/var/tmp/x', '/dev/shm/x') if os.path.exists(f)])",
+        ),
+        (
+            b"try: open('/run/lock/agon-verl-test', 'w').write('left')\nexcept OSError: pass",
+            b"import os\nprint([f for f in os.listdir('/run/lock') if 'agon' in f])",
+        ),
+        (
+            KEYS + b"libc.syscall(add, b'user', b'agon', b'left', 4, -4)",
+            KEYS + b"print([key for key in [libc.syscall(request, b'user', b'agon', None, 0)] if key > 0])",
+        ),
+    ],
+    ids=["temporary folders", "other folders", "keys"],
+)
+def test_one_sample_leaves_nothing_to_the_next(leave, look, service):
 
     async def main() -> bytes:
         sandbox = E2BSandbox(slots=1)
@@ -125,6 +153,13 @@ def test_one_sample_leaves_nothing_to_the_next(service):
 
     assert asyncio.run(main()) == b"[]\n"
     assert service.created == 1
+
+
+def test_nothing_is_left_on_a_device(service):
+    before = os.stat("/dev/null")
+    touch = Job(Program("python", b"import os\nos.utime('/dev/null')"), b"", LIMITS)
+    assert b"Read-only file system" in asyncio.run(E2BSandbox(slots=1).run(touch)).stderr
+    assert os.stat("/dev/null") == before
 
 
 @pytest.mark.parametrize(
