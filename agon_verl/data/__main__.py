@@ -81,7 +81,7 @@ def source_of(options: argparse.Namespace) -> Source:
         name = options.name or Path(options.table).stem
         if options.answer:
             return sources.custom_math(options.table, name, options.problem, options.answer, options.where)
-        return programs.custom_code(
+        return functions.custom_code(
             options.table, name, options.problem, options.tests, options.where, options.max_tests
         )
     benchmarks = {"humaneval": functions.humaneval, "mbpp": functions.mbpp, "livecodebench": functions.livecodebench}

@@ -1,11 +1,12 @@
-"""Benchmarks whose tests call a function: HumanEval, MBPP, LiveCodeBench.
+"""Problems whose tests call a function: HumanEval, MBPP, LiveCodeBench, and any table with tests of any kind.
 
 The ground truth has asserts with literals (asserts.py), or inputs and outputs as JSON; the judge calls the function and
 compares (reward_fns/calls). `setup` gives a program the names that the benchmark promises it: the imports and helper
 functions of HumanEval's prompt, MBPP's imports, the usual imports of LeetCode.
 
-The statement of MBPP does not say what the function is called, so it is shown with the first of its asserts, and is
-kept only if others remain. Removed are also problems of which every test expects the same, which a constant passes.
+The statement of MBPP, and of any table with asserts, does not always say what the function is called: it is shown with
+the first assert, and is kept only if others remain. Removed are also problems of which every test expects the same,
+which a constant passes.
 
 LiveCodeBench packs its private tests as base64, zlib and pickle. The pickle contains one text, which is read from its
 instructions without executing them; a pickle with anything else is refused.
@@ -18,17 +19,31 @@ import builtins
 import json
 import pickletools
 import zlib
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from agon_verl.data.asserts import literal_asserts
 from agon_verl.data.problem import DataError, Problem, Unusable
-from agon_verl.data.programs import LEETCODE, LONGEST_TEST, called, program, spread
-from agon_verl.data.sources import Source
+from agon_verl.data.programs import LONGEST_TEST, pairs, parsed, program, spread
+from agon_verl.data.sources import Source, custom
 from agon_verl.game.domains.code import CODE
-from reward_fns.calls.assertions import from_assert
+from reward_fns.calls.assertions import NotConvertible, from_assert, from_json
 
 FEWEST_ASSERTS = 2
+# What LeetCode imports before a program.
+LEETCODE = """\
+import bisect, collections, functools, heapq, itertools, math, operator, random, re, string, sys
+from bisect import *
+from collections import *
+from functools import *
+from heapq import *
+from itertools import *
+from math import *
+from typing import *
+from builtins import *
+sys.setrecursionlimit(50_000)
+"""  # the last import because math has another pow
 _LARGEST = 1 << 30  # bytes of unpacked tests
 _TEXTS = {"BINUNICODE", "BINUNICODE8", "SHORT_BINUNICODE"}
 _HARMLESS = {"PROTO", "FRAME", "MEMOIZE", "BINPUT", "LONG_BINPUT", "STOP"}
@@ -63,9 +78,8 @@ def mbpp(max_tests: int) -> Source:
         text = str(row.get("text") or row.get("prompt") or "").strip()
         if not text:
             raise Unusable("without a text")
-        text += f"\n\nThe function is `{name}`, for example:\n\n```python\n{tests[0].strip()}\n```"
-        hidden = "\n".join([*tests[1:], *(row.get("challenge_test_list") or [])])
-        return _asserted(text, name, tests[:1], hidden, setup, max_tests, name=str(row.get("task_id") or ""))
+        tests += row.get("challenge_test_list") or []
+        return _with_example(text, name, tests, setup, max_tests, name=str(row.get("task_id") or ""))
 
     return Source(
         name="mbpp",
@@ -81,18 +95,18 @@ def mbpp(max_tests: int) -> Source:
 def livecodebench(max_tests: int) -> Source:
     def convert(row: Mapping[str, Any]) -> Problem:
         kinds = [_unpacked(row[column]) for column in ("public_test_cases", "private_test_cases")]
-        types = {str(test["testtype"]) for tests in kinds for test in tests}
-        pairs = [[(str(test["input"]), str(test["output"])) for test in tests] for tests in kinds]
+        types = {str(test["testtype"]) for kind in kinds for test in kind}
+        tests = [[(str(test["input"]), str(test["output"])) for test in kind] for kind in kinds]
         text, extra = str(row["question_content"] or "").strip(), {"name": str(row.get("question_title") or "")}
         extra["level"] = str(row.get("difficulty") or "")
         if types == {"stdin"}:
-            return program(text, pairs, {}, max_tests, **extra)
+            return program(text, tests, {}, max_tests, **extra)
         if types != {"functional"}:
             raise Unusable(f"with tests of the types {', '.join(sorted(types)) or 'none'}")
         name = str(_parsed(row.get("metadata") or "{}").get("func_name") or "")
         if starter := str(row.get("starter_code") or "").strip():
             text += f"\n\nStart from:\n\n```python\n{starter}\n```"
-        return called(text, name, pairs, LEETCODE, max_tests, **extra)
+        return _called(text, name, tests, max_tests, **extra)
 
     return Source(
         name="livecodebench",
@@ -104,6 +118,66 @@ def livecodebench(max_tests: int) -> Source:
         train=0,
         domain=CODE,
     )
+
+
+def custom_code(table: str, name: str, problem: str, tests: str, where: Iterable[str], max_tests: int) -> Source:
+    """`tests` is one column with the tests, or two with inputs and outputs.
+
+    The tests call a function if they are asserts, or if they have `fn_name` (APPS, TACO).
+    """
+
+    def make(text: Any, inputs: Any, *outputs: Any) -> Problem:
+        text, both = str(text or "").strip(), {"input": inputs, "output": outputs[0]} if outputs else parsed(inputs)
+        if isinstance(both, Mapping) and (function := both.get("fn_name")):
+            if text and str(function) not in text:
+                text += f"\n\nThe function is `{function}`."
+            return _called(text, str(function), [[], _in_json(both)], max_tests)
+        if isinstance(both, Sequence) and both and all(isinstance(test, str) for test in both):
+            if not text:
+                raise Unusable("without a text")
+            return _with_example(text, _function_name(both, ""), both, "", max_tests)
+        return program(text, [[], pairs(both, tests)], {}, max_tests)
+
+    return custom(table, (problem, *tests.split(",", 1)), where, make, data_source=name, domain=CODE)
+
+
+def _called(
+    text: str, function: str, kinds: Sequence[Sequence[tuple[str, str]]], max_tests: int, **extra: Any
+) -> Problem:
+    """A problem with inputs and outputs as JSON. `function` may be a method (`Solution.f`)."""
+    function = function.rpartition(".")[2]
+    if not function.isidentifier():
+        raise Unusable("without the name of the function")
+    readable: list[list[tuple[str, str]]] = []
+    removed: Counter[str] = Counter()
+    for tests in kinds:
+        readable.append([])
+        for test in tests:
+            try:
+                from_json(*test)
+                readable[-1].append(test)
+            except NotConvertible:
+                removed["with an input or output that is not JSON"] += 1
+    problem = program(text, readable, {"fn_name": function, "setup": LEETCODE}, max_tests, **extra)
+    problem.tests_removed.update(removed)
+    return problem
+
+
+def _in_json(tests: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """Tests of APPS and TACO: lists of arguments, and outputs, in lists of one where every output of a problem is."""
+    inputs, outputs = list(tests.get("inputs") or []), list(tests.get("outputs") or [])
+    if len(inputs) != len(outputs):
+        raise Unusable("with more inputs than outputs, or fewer")
+    if all(isinstance(output, list) and len(output) == 1 for output in outputs):
+        outputs = [output[0] for output in outputs]
+    sent = [item if isinstance(item, str) else "\n".join(map(json.dumps, item)) for item in inputs]
+    return list(zip(sent, map(json.dumps, outputs), strict=True))
+
+
+def _with_example(text: str, function: str, tests: Sequence[str], setup: str, max_tests: int, **extra: Any) -> Problem:
+    """A text that may not say what the function is called, so the first assert is shown with it."""
+    text += f"\n\nThe function is `{function}`, for example:\n\n```python\n{tests[0].strip()}\n```"
+    return _asserted(text, function, tests[:1], "\n".join(tests[1:]), setup, max_tests, **extra)
 
 
 def _asserted(

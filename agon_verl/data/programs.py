@@ -1,4 +1,4 @@
-"""Programming problems: CodeContests, and any table with tests.
+"""Programming problems judged by what a program prints: CodeContests, and the rules for every table of such tests.
 
 The reward is 1 if a program passes every test, by comparing tokens; so a problem is kept only where that decides
 whether a program is right. Removed are problems that
@@ -20,13 +20,12 @@ Limits: contests set theirs for C++, so time is multiplied (`--time-factor`, at 
 import json
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, TypeVar
 
 from agon_verl.data.problem import DataError, Problem, Unusable
-from agon_verl.data.sources import Source, custom
+from agon_verl.data.sources import Source
 from agon_verl.game.domains.code import CODE
-from reward_fns.calls.assertions import NotConvertible, from_json
 
 DIFFICULTIES = (
     *("UNKNOWN_DIFFICULTY", "EASY", "MEDIUM", "HARD", "HARDER", "HARDEST", "EXTERNAL"),
@@ -34,19 +33,6 @@ DIFFICULTIES = (
 )
 KINDS = ("public_tests", "private_tests", "generated_tests")
 FEWEST_TESTS, LONGEST_TEST = 5, 100_000
-# What LeetCode imports before a program.
-LEETCODE = """\
-import bisect, collections, functools, heapq, itertools, math, operator, random, re, string, sys
-from bisect import *
-from collections import *
-from functools import *
-from heapq import *
-from itertools import *
-from math import *
-from typing import *
-from builtins import *
-sys.setrecursionlimit(50_000)
-"""  # the last import because math has another pow
 _LONGEST_TIME, _LEAST_MEMORY = 10.0, 256  # seconds, megabytes
 
 _ANY = re.compile(
@@ -102,60 +88,15 @@ def codecontests(difficulty: str, max_tests: int, time_factor: float) -> Source:
     )
 
 
-def custom_code(table: str, name: str, problem: str, tests: str, where: Iterable[str], max_tests: int) -> Source:
-    """`tests` is one column with the tests, or two with inputs and outputs; with `fn_name` they call a function."""
-
-    def make(text: Any, inputs: Any, *outputs: Any) -> Problem:
-        both = {"input": inputs, "output": outputs[0]} if outputs else _from_json(inputs)
-        if isinstance(both, Mapping) and both.get("fn_name"):
-            return called(str(text or ""), str(both["fn_name"]), [[], in_json(both)], LEETCODE, max_tests)
-        return program(text, [[], pairs(both, tests)], {}, max_tests)
-
-    return custom(table, (problem, *tests.split(",", 1)), where, make, data_source=name, domain=CODE)
-
-
-def called(
-    text: str, function: str, kinds: Sequence[Sequence[tuple[str, str]]], setup: str, max_tests: int, **extra: Any
-) -> Problem:
-    """A problem with inputs and outputs as JSON. `function` may be a method (`Solution.f`)."""
-    function = function.rpartition(".")[2]
-    if not function.isidentifier():
-        raise Unusable("without the name of the function")
-    readable: list[list[tuple[str, str]]] = []
-    removed: Counter[str] = Counter()
-    for tests in kinds:
-        readable.append([])
-        for test in tests:
-            try:
-                from_json(*test)
-                readable[-1].append(test)
-            except NotConvertible:
-                removed["with an input or output that is not JSON"] += 1
-    problem = program(text, readable, {"fn_name": function, "setup": setup}, max_tests, **extra)
-    problem.tests_removed.update(removed)
-    return problem
-
-
-def in_json(tests: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """Tests of APPS and TACO: lists of arguments, and outputs, in lists of one where every output of a problem is."""
-    inputs, outputs = list(tests.get("inputs") or []), list(tests.get("outputs") or [])
-    if len(inputs) != len(outputs):
-        raise Unusable("with more inputs than outputs, or fewer")
-    if all(isinstance(output, list) and len(output) == 1 for output in outputs):
-        outputs = [output[0] for output in outputs]
-    sent = [item if isinstance(item, str) else "\n".join(map(json.dumps, item)) for item in inputs]
-    return list(zip(sent, map(json.dumps, outputs), strict=True))
-
-
 def pairs(tests: Any, column: str) -> list[tuple[str, str]]:
     """Tests as (input, output), from the layouts that tables use, JSON text included:
 
     {"input": [...], "output": [...]} (or with an s), or a list of {"input": ..., "output": ...}; an input or output may
     itself be {"stdin": ...} or {"stdout": ...}.
     """
-    tests = _from_json(tests)
+    tests = parsed(tests)
     if isinstance(tests, Mapping):
-        sides = [_from_json(tests.get(side) or tests.get(f"{side}s") or []) for side in ("input", "output")]
+        sides = [parsed(tests.get(side) or tests.get(f"{side}s") or []) for side in ("input", "output")]
         if not all(isinstance(side, Sequence) and not isinstance(side, str) for side in sides):
             raise DataError(
                 f"{column} has inputs and outputs that are not lists: use one input and one output per test"
@@ -242,7 +183,7 @@ def _seconds(limit: Any) -> float:
     return float(limit or 0)
 
 
-def _from_json(value: Any) -> Any:
+def parsed(value: Any) -> Any:
     if not isinstance(value, str):
         return value
     try:

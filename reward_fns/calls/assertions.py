@@ -112,7 +112,7 @@ class Call:
 def from_json(sent: str, expected: str) -> Call:
     """One JSON value per line and argument, and the expected one: the notation of LiveCodeBench."""
     try:
-        arguments = [json.loads(line) for line in sent.splitlines() if line.strip()]
+        arguments = [json.loads(line) for line in sent.split("\n") if line.strip()]
         value = _plain(json.loads(expected))
         return Call(_sent(arguments, {}), Expectation((), "==", value, loose=True), len(expected))
     except (ValueError, RecursionError) as error:

@@ -139,6 +139,12 @@ def test_verdicts(source: str, expected: str) -> None:
     assert verdict(source, {**ADD, "time_limit": 0.5}) == expected
 
 
+@pytest.mark.filterwarnings("ignore:trusted=true")
+def test_trusted_programs_are_called_too() -> None:
+    assert verdict("def add(a, b): return a + b", ADD, trusted=True) == "correct"
+    assert verdict("def add(a, b): return a - b", ADD, trusted=True) == "wrong"
+
+
 def test_another_language_cannot_be_called() -> None:
     assert verdict("int add(int a, int b) { return a + b; }", ADD, "cpp") == "language"
 

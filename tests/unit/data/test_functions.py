@@ -10,9 +10,8 @@ from typing import Any
 import pytest
 
 from agon_verl.data.asserts import literal, literal_asserts
-from agon_verl.data.functions import humaneval, livecodebench, mbpp
+from agon_verl.data.functions import custom_code, humaneval, livecodebench, mbpp
 from agon_verl.data.problem import DataError, Problem, Unusable
-from agon_verl.data.programs import custom_code
 from agon_verl.data.write import rows as written
 from agon_verl.game.domains.code import CODE, FUNCTION_TASK, PROGRAM_TASK
 from reward_fns.calls.values import DictValue, SetValue
@@ -195,6 +194,15 @@ def test_apps_and_taco(wrap: Any) -> None:
     tests = {"fn_name": "add", "inputs": [[n, [n]] for n in range(6)], "outputs": [wrap(n + 1) for n in range(6)]}
     problem = custom_code("t", "mine", "text", "tests", [], 20).convert({"text": "Add.", "tests": json.dumps(tests)})
     assert truth(problem)["inputs"][1] == "1\n[1]" and truth(problem)["outputs"][:2] == ["1", "2"] and problem.calls
+    assert "`add`" in problem.text
+
+
+def test_any_table_with_asserts() -> None:
+    source = custom_code("t", "mine", "text", "tests", [], 20)
+    problem = source.convert({"text": "Sort.", "tests": json.dumps(basic()["test_list"])})
+    assert truth(problem) == {"fn_name": "order", "asserts": basic()["test_list"]} and "`order`" in problem.text
+    with pytest.raises(Unusable, match="not Python"):
+        source.convert({"text": "Sort.", "tests": ["assert", "assert x"]})
 
 
 def test_the_prompt_asks_for_a_function() -> None:

@@ -5,8 +5,9 @@ from typing import Any
 
 import pytest
 
+from agon_verl.data.functions import custom_code
 from agon_verl.data.problem import DataError, Problem, Unusable
-from agon_verl.data.programs import DIFFICULTIES, codecontests, custom_code, pairs
+from agon_verl.data.programs import DIFFICULTIES, codecontests, pairs
 from agon_verl.game.domains.code import CODE
 from agon_verl.game.transcript import final_program, read
 

@@ -1,12 +1,13 @@
 """Which asserts are judged, and when they hold. No program runs here."""
 
 import json
+import marshal
 import math
 import time
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from reward_fns.calls.assertions import Call, NotConvertible, from_assert, from_json
@@ -152,6 +153,10 @@ def test_json(expected: str, right: list[Any], wrong: list[Any]) -> None:
     assert [value for value in wrong if expectation.holds(returned(value))] == []
 
 
+def test_a_line_of_an_input_ends_at_a_line_feed_only() -> None:
+    assert marshal.loads(from_json('"a\u2028b\x85"\n2\n', "1").sent) == (["a\u2028b\x85", 2], {})
+
+
 VALUES = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text() | st.binary()
     | st.complex_numbers(allow_nan=False),
@@ -163,6 +168,21 @@ VALUES = st.recursive(
 @given(VALUES)
 def test_every_value_equals_itself_after_the_journey(value: Any) -> None:
     assert equal(returned(value), returned(value))
+
+
+SMALL = st.recursive(
+    st.sampled_from([None, True, False, 0, 1, 2, -1, 1 << 70, "", "a", "1", b"a", 1j, 2 + 0j]),
+    lambda inner: st.lists(inner, max_size=2) | st.lists(inner, max_size=2).map(tuple)
+    | st.dictionaries(st.sampled_from([0, 1, True, "1", (1, "a")]), inner, max_size=2)
+    | st.sets(st.sampled_from([0, 1, True, "1", (1, "a"), frozenset([1])]), max_size=2),
+    max_leaves=4,
+)  # fmt: skip
+
+
+@settings(max_examples=500)
+@given(SMALL, SMALL)
+def test_equality_is_pythons(one: Any, other: Any) -> None:
+    assert equal(returned(one), returned(other)) == (one == other)
 
 
 @given(st.sets(st.integers() | st.text() | st.floats(allow_nan=False) | st.tuples(st.text(), st.text())))
