@@ -24,8 +24,17 @@ from reward_fns.sandbox.slots import slot
 
 _COMPILING = ProgramLimits(cpu=20.0, memory=1024 * MB, output=64 * MB)
 _SOURCE = "c++ source"  # the language of a job that runs the compiler
-# The executable is written to standard output, whose size is limited.
-_COMPILE = "PATH=/usr/local/bin:/usr/bin:/bin; export PATH; g++ -x c++ -std=c++17 -O2 -w -o a.out $1 && cat a.out"
+# The executable is written to standard output, whose size is limited. As in contests GNU's extensions are on; what is
+# no C++17 may be C++20, whose new names collide with those of some older programs. Each try has half of the time.
+_COMPILE = """
+PATH=/usr/local/bin:/usr/bin:/bin
+export PATH
+ulimit -t 10
+for standard in 17 20; do
+  g++ -x c++ -std=gnu++$standard -O2 -w -o a.out $1 && exec cat a.out
+done
+exit 1
+"""
 _TIME_ZONES = "/usr/share/zoneinfo"  # for the standard library's zoneinfo
 # Python's limit of 4,300 digits per number protects servers; a program here has a time limit.
 _PYTHON_OPTIONS = ("-I", "-X", "int_max_str_digits=0")

@@ -5,6 +5,7 @@ The program reads "7 8" and another line; each must end well with the output bes
 
 import asyncio
 import os
+import shutil
 
 import pytest
 
@@ -139,6 +140,26 @@ def test_an_ordinary_program_works(name: str, results: dict[str, str]) -> None:
         pytest.skip("this machine has no time zones")
     assert results[name][:2000] == PROGRAMS[name][1][:2000]
     assert results[name] == PROGRAMS[name][1]
+
+
+@pytest.mark.usefixtures("isolated")
+@pytest.mark.skipif(shutil.which("g++") is None, reason="there is no C++ compiler")
+@pytest.mark.parametrize(
+    "source",
+    [
+        "std::vector<int> v{a, b}; std::ranges::sort(v); std::cout << v[0] + v[1];",  # C++20
+        "typeof(a) c = a + b; std::cout << c;",  # GNU's extensions
+        "int ssize = a; using namespace std; cout << ssize + b;",  # a name that C++20 has
+        "std::cout << (std::thread::hardware_concurrency() <= 8 ? a + b : 0);",
+        "std::vector<std::thread> t; std::atomic<int> s{0}; for (int x : {a, b}) t.emplace_back([&, x] { s += x; });"
+        "for (auto &x : t) x.join(); std::cout << s;",
+        "std::random_device r; std::mt19937 g(r()); std::cout << a + b + int(g() - g.max() > 0) * 0;",
+    ],
+)
+def test_an_ordinary_program_in_cpp(source: str) -> None:
+    program = f"#include <bits/stdc++.h>\nint main() {{ int a, b; std::cin >> a >> b; {source} }}"
+    truth = {"inputs": ["1 2\n"], "outputs": ["3\n"]}
+    assert asyncio.run(compute_score("test", f"```C++20\n{program}\n```", truth))["verdict"] == "correct"
 
 
 @pytest.mark.usefixtures("isolated")

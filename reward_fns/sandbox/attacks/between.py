@@ -137,6 +137,28 @@ call("mincore", ctypes.c_void_p(place), ctypes.c_size_t(4096), answer)
 libc.munmap(place, 4096)
 return answer.raw[0] & 1
 """),
+    _channel("the times of a device", "", "os.utime('/dev/null')", "pass",
+             "return time.time() - os.stat('/dev/null').st_mtime < SLOT"),
+    _channel("a hint on a shared file", "import struct\nfile = os.open(SHARED, os.O_RDONLY)\n",
+             'fcntl.fcntl(file, 1036, struct.pack("Q", 3))', 'fcntl.fcntl(file, 1036, struct.pack("Q", 0))',
+             'return struct.unpack("Q", fcntl.fcntl(file, 1035, struct.pack("Q", 0)))[0] == 3'),
+    _channel("descriptors in flight", r"""
+import socket
+def new():
+    global one, two
+    one, two = socket.socketpair()
+def send():
+    try:
+        socket.send_fds(one, [b"x"], [0])
+        return True
+    except OSError:
+        return False
+new()
+""", "while send(): pass", "new()", r"""
+full = not send()
+new()
+return full
+"""),
     _channel("an abstract socket", r"""
 import socket
 def new():
