@@ -7,21 +7,22 @@ looked at once a second, and closed if it has been in one of these states for to
 - unread: an answer that waits in this process for its client to read. While a stream has less than `MAX_UNREAD` bytes
   waiting, generation goes on and its slot is free for others at the end, whether the client reads or not.
 
-Between two requests uvicorn's `timeout_keep_alive` applies. h11, not httptools, because it limits the headers' size.
+A connection carries one request at a time: a client that sends another before its answer is complete is disconnected.
+Between two requests uvicorn's `timeout_keep_alive` applies. The parser is httptools, not h11: a body in chunks of one
+byte costs h11, and with it all other clients, a hundred times more.
 """
 
 import json
 from typing import Any
 
-import h11
-from uvicorn.protocols.http.h11_impl import H11Protocol
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from agon_verl.serve.protocol import ApiError
 
 RECEIVING, UNREAD = "receiving", "unread"
 SECONDS = {RECEIVING: 40.0, UNREAD: 60.0}
 MAX_UNREAD = 2**20  # bytes of an answer
-MAX_AHEAD = 2**16  # bytes of further requests, sent before the answer
+MAX_HEADERS = 2**16  # bytes, with the path
 _full = ApiError(503, "the server has too many open connections: try again later", code="too_many_connections")
 _BODY = json.dumps(_full.body).encode()
 FULL = (
@@ -30,13 +31,15 @@ FULL = (
 )
 
 
-class LimitedConnection(H11Protocol):
+class LimitedConnection(HttpToolsProtocol):
     """`limit`: connections open at a time; one address may have half of them."""
 
     def __init__(self, *arguments: Any, limit: int, **options: Any) -> None:
         super().__init__(*arguments, **options)
         self._limit = limit
-        self._state: tuple[str | None, object] = (None, None)
+        self._requests, self._partial = 0, True  # the first is awaited from the beginning
+        self._header_bytes: int | None = None  # of the current request, beyond the first packet
+        self._state: tuple[str | None, int] = (None, 0)
         self._since = 0.0
 
     def connection_made(self, transport: Any) -> None:
@@ -48,32 +51,44 @@ class LimitedConnection(H11Protocol):
             transport.write(FULL)
             transport.close()
 
-    def handle_events(self) -> None:
-        try:
-            super().handle_events()
-        except h11.LocalProtocolError:  # uvicorn answers garbage with a 400, also in the middle of another answer
+    def data_received(self, data: bytes) -> None:
+        requests = self._requests
+        super().data_received(data)
+        if self._header_bytes is not None and self._requests == requests:
+            self._header_bytes += len(data)
+        if (self._header_bytes or 0) > MAX_HEADERS:
             self.transport.abort()
-            return
-        if self.flow.read_paused and self.conn.their_state is h11.DONE:
-            # uvicorn stops reading when a client sends ahead, and then does not notice that it leaves.
-            if len(self.conn.trailing_data[0]) > MAX_AHEAD:
-                self.transport.abort()
-            else:
-                self.flow.resume_reading()
+
+    def on_message_begin(self) -> None:
+        if self.cycle is not None and not self.cycle.response_complete:
+            # uvicorn would keep the next request, and not notice that the client of this one leaves.
+            self.transport.abort()
+            raise ValueError("a request before the answer to the last one")  # ends the parsing; uvicorn catches it
+        self._requests, self._partial, self._header_bytes = self._requests + 1, True, 0
+        super().on_message_begin()
+
+    def on_headers_complete(self) -> None:
+        self._header_bytes = None
+        super().on_headers_complete()
+
+    def on_message_complete(self) -> None:
+        self._partial = False
+        super().on_message_complete()
 
     def check(self, now: float) -> None:
         """Close the connection if it has been in its state for too long. To be called every second."""
-        state = self._current(), self.cycle  # a new request, a new cycle: it has time of its own
+        state = self._current(), self._requests  # every request has time of its own
         if state != self._state:
             self._state, self._since = state, now
         elif state[0] is not None and now - self._since > SECONDS[state[0]]:
             self.transport.abort()
 
     def _current(self) -> str | None:
-        part = self.conn.their_state is h11.IDLE and (self.cycle is None or self.conn.trailing_data[0])
-        if part or self.conn.their_state is h11.SEND_BODY:
+        if self._partial:
             return RECEIVING
-        answered = self.transport.is_closing() or (self.cycle is not None and self.cycle.response_complete)
-        if self.flow.write_paused or (answered and self.transport.get_write_buffer_size()):
+        closing, answered = self.transport.is_closing(), self.cycle.response_complete
+        if answered and not closing and self.timeout_keep_alive_task is None:
+            return RECEIVING  # blank lines before a request, which are no part of it
+        if self.flow.write_paused or ((answered or closing) and self.transport.get_write_buffer_size()):
             return UNREAD
         return None
