@@ -3,8 +3,9 @@
 The virtual machine isolates the program from the judge. The machine is used for many programs, one after the other, so
 each program is also isolated from the machine: a user without rights that differs from run to run (the kernel keeps
 keys per user), its own process and network namespaces and temporary folders, which all end with it; and everything else
-is read-only, also the times of device files, which any user may set. This file is uploaded as it is and imports only
-the standard library.
+is read-only, also the times of device files, which any user may set. Programs may fork here, so limits are kept for all
+processes of a run together: memory by a control group if one can be made, else by looking at them every 50 ms, as for
+CPU time. This file is uploaded as it is and imports only the standard library.
 
     python3 guest.py JOB.json
 """
@@ -21,11 +22,14 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Callable
 from typing import IO, Any
 
 HEADROOM = 4 << 30  # address space beyond the memory limit, and the stack of every thread: as in bwrap.py and local.py
 STACK = 64 << 20
 KEPT_STDERR = 4096
+TICK = 0.05  # seconds between checks of a running program
+AROUND = 16 << 20  # memory of the shell around the program, and of the kernel for the namespaces
 BATCH, PAUSE = 1 << 14, 0.005  # after reading fewer bytes than a batch, wait for so many seconds
 OPTIONS = ["-I", "-X", "int_max_str_digits=0"]  # as in local.py
 READY = b"ready\n"  # printed before the program starts; without it the set-up failed
@@ -36,7 +40,9 @@ USERS = range(61184, 65520)  # systemd's range for users of temporary services
 SET_UP = """
 echo 1000 > /proc/self/oom_score_adj
 user=$1
-shift
+group=$2
+shift 2
+if [ -n "$group" ]; then echo 0 > "$group/cgroup.procs" || exit 1; fi
 for place in $(cut -d " " -f 2 /proc/self/mounts); do
   mount -o remount,bind,ro "$place" 2> /dev/null
 done
@@ -71,28 +77,39 @@ def main(path: str) -> None:
 def run(names: list[str], stdin: IO[bytes], job: dict[str, Any]) -> dict[str, Any]:
     limits = [f"--as={job['memory'] + HEADROOM}", f"--cpu={math.ceil(job['cpu']) + 1}", f"--fsize={1 << 24}"]
     limits += ["--nproc=64", "--nofile=64", "--core=0", f"--stack={STACK}:unlimited"]
+    group = make_group(job["memory"] + AROUND)
     began = time.monotonic()
     process = subprocess.Popen(
         ["unshare", "--pid", "--fork", "--kill-child", "--mount", "--mount-proc", "--net", "--ipc", "--uts"]
-        + ["sh", "-c", SET_UP, "sh", str(random.choice(USERS)), "prlimit", *limits, "--"]
+        + ["sh", "-c", SET_UP, "sh", str(random.choice(USERS)), group or "", "prlimit", *limits, "--"]
         + [sys.executable, *OPTIONS, *names],
         stdin=stdin, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env={}, start_new_session=True,
     )  # fmt: skip
-    deadline = began + job["wall"]
-    ending, (stdout, stderr) = watch(process, job["output"] + len(READY), deadline)
+
+    def exceeded() -> str:
+        """The limit that the program exceeds by now, or nothing."""
+        cpu, memory = used(process.pid)
+        if time.monotonic() > began + job["wall"] or cpu > job["cpu"]:
+            return "timeout"
+        return "memory" if group is None and memory > job["memory"] + AROUND else ""
+
+    ending, (stdout, stderr) = watch(process, job["output"] + len(READY), exceeded)
+    next_check = time.monotonic() + TICK
     while ending == "exited" and not os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT):
-        if time.monotonic() > deadline:  # it closed its outputs, but still runs
-            ending = "timeout"
+        if time.monotonic() > next_check:  # it closed its outputs, but still runs
+            ending, next_check = exceeded() or ending, time.monotonic() + TICK
         time.sleep(0.002)
     os.kill(process.pid, signal.SIGKILL)
     _, status, usage = os.wait4(process.pid, 0)
     process.returncode = status  # already collected: not again by subprocess
+    if group is not None and end_group(group):
+        ending = "memory"
     if not stdout.startswith(READY):
         sys.exit("the sandbox could not be set up: " + stderr.decode(errors="replace"))
     cpu = usage.ru_utime + usage.ru_stime
     if ending == "exited" and cpu > job["cpu"]:
         ending = "timeout"
-    elif ending == "exited" and usage.ru_maxrss * 1024 > job["memory"]:
+    elif ending == "exited" and group is None and usage.ru_maxrss * 1024 > job["memory"]:
         ending = "memory"
     return {
         "ending": ending,
@@ -104,8 +121,71 @@ def run(names: list[str], stdin: IO[bytes], job: dict[str, Any]) -> dict[str, An
     }
 
 
-def watch(process: "subprocess.Popen[bytes]", cap: int, deadline: float) -> tuple[str, tuple[bytearray, bytearray]]:
-    """Read both outputs, each up to `cap` bytes, until they are closed or the deadline has passed.
+def make_group(memory: int) -> "str | None":
+    """The folder of a new control group with a memory limit; `None` if this machine allows none."""
+    with open("/proc/self/cgroup", encoding="utf-8") as file:
+        places = [line.rstrip("\n").split(":", 2)[1:] for line in file]
+    for controllers, path in places:
+        if "memory" in controllers.split(","):
+            parent, settings = (
+                f"/sys/fs/cgroup/memory{path}",
+                {"limit_in_bytes": memory, "memsw.limit_in_bytes": memory},
+            )
+        elif not controllers:  # version 2
+            parent, settings = "/sys/fs/cgroup", {"max": memory, "swap.max": 0}
+        else:
+            continue
+        folder = f"{parent}/agon-verl-guest-{os.getpid()}"
+        try:
+            os.mkdir(folder)
+        except OSError:
+            continue
+        try:
+            for number, (name, value) in enumerate(settings.items()):
+                if number == 0 or os.path.exists(f"{folder}/memory.{name}"):  # swap may not be counted
+                    with open(f"{folder}/memory.{name}", "w", encoding="ascii") as file:
+                        file.write(str(value))
+            return folder
+        except OSError:
+            os.rmdir(folder)
+    return None
+
+
+def end_group(folder: str) -> bool:
+    """Remove a group whose processes have been killed; true if the kernel killed one of them for its memory."""
+    name = next(name for name in ("memory.oom_control", "memory.events") if os.path.exists(f"{folder}/{name}"))
+    with open(f"{folder}/{name}", encoding="ascii") as file:
+        kills = dict(line.split() for line in file).get("oom_kill", "0")
+    for _ in range(500):
+        try:
+            os.rmdir(folder)
+            break
+        except OSError:  # the last of them is still ending
+            time.sleep(0.01)
+    return kills != "0"
+
+
+def used(pid: int) -> "tuple[float, int]":
+    """CPU seconds and bytes of a process and everything below it; of pages that several share, each has its part."""
+    ticks, memory, pids = 0, 0, [pid]
+    for one in pids:
+        try:
+            with open(f"/proc/{one}/stat", "rb") as file:
+                ticks += sum(map(int, file.read().rpartition(b")")[2].split()[11:15]))  # with children that have ended
+            for thread in os.listdir(f"/proc/{one}/task"):
+                with open(f"/proc/{one}/task/{thread}/children", encoding="ascii") as file:
+                    pids += map(int, file.read().split())
+            with open(f"/proc/{one}/smaps_rollup", "rb") as file:
+                memory += int(file.read().partition(b"\nPss:")[2].split(maxsplit=1)[0]) * 1024
+        except (OSError, IndexError):
+            continue  # it has ended
+    return ticks / os.sysconf("SC_CLK_TCK"), memory
+
+
+def watch(
+    process: "subprocess.Popen[bytes]", cap: int, exceeded: "Callable[[], str]"
+) -> "tuple[str, tuple[bytearray, bytearray]]":
+    """Read both outputs, each up to `cap` bytes, until they are closed or the program has exceeded a limit.
 
     In batches: a pipe can be made to return one byte per read.
     """
@@ -115,13 +195,14 @@ def watch(process: "subprocess.Popen[bytes]", cap: int, deadline: float) -> tupl
     poll = select.poll()
     for pipe in (out, err):
         poll.register(pipe, select.POLLIN)
-    still_open = 2
+    still_open, next_check = 2, time.monotonic() + TICK
     while still_open:
-        left = deadline - time.monotonic()
-        if left <= 0:
-            return "timeout", (read[out], read[err])
+        if time.monotonic() >= next_check:
+            if ending := exceeded():
+                return ending, (read[out], read[err])
+            next_check = time.monotonic() + TICK
         batch = 0
-        for pipe, _ in poll.poll(left * 1000):
+        for pipe, _ in poll.poll(max(0.0, next_check - time.monotonic()) * 1000):
             chunk = os.read(pipe, 1 << 18)
             batch += len(chunk)
             if not chunk:

@@ -1,6 +1,8 @@
 """The real e2b client with a local stand-in for its service (e2b_stand_in.py); the live service was never used."""
 
 import asyncio
+import base64
+import json
 import os
 import subprocess
 import sys
@@ -12,7 +14,7 @@ from aiohttp import web
 
 pytest.importorskip("e2b_code_interpreter")
 
-from reward_fns.sandbox import MB, Job, Program, ProgramLimits, SandboxError, e2b
+from reward_fns.sandbox import MB, Job, Program, ProgramLimits, SandboxError, e2b, guest
 from reward_fns.sandbox.e2b import E2BSandbox
 from reward_fns.unit_tests import compute_score
 from tests.sandbox.e2b_stand_in import StandIn, gone, send, serve
@@ -288,6 +290,8 @@ def test_a_long_run_keeps_its_machine_alive(service, monkeypatch):
 def test_machines_are_ended_at_exit(service):
     source = f"""
 import asyncio
+import base64
+import json
 from reward_fns.sandbox import *
 from reward_fns.sandbox.e2b import E2BSandbox
 print(asyncio.run(E2BSandbox(slots=1).run({DOUBLE!r})).stdout)
@@ -295,3 +299,30 @@ print(asyncio.run(E2BSandbox(slots=1).run({DOUBLE!r})).stdout)
     done = subprocess.run([sys.executable, "-c", source], cwd=ROOT, capture_output=True, text=True)
     assert done.stdout == "b'42\\n'\n", done.stderr
     assert (service.created, service.machines) == (1, {})
+
+
+@pytest.mark.parametrize("grouped", [True, False])
+@pytest.mark.parametrize(
+    ("source", "ending"),
+    [
+        (
+            "import os, time\nfor _ in range(4):\n"
+            "    if os.fork() == 0: x = b'x' * (60 << 20); time.sleep(9)\nos.wait()",
+            "memory",
+        ),
+        ("import os\nif os.fork() == 0:\n    while True: pass\nos.wait()", "timeout"),
+        ("import os\nif os.fork() == 0: print(2, flush=True); os._exit(0)\nos.wait()", "exited"),
+    ],
+)
+def test_limits_count_all_processes_of_a_run(source, ending, grouped, monkeypatch, tmp_path, capsys):
+    """Programs may fork on an e2b machine: none of the processes alone is above the limit here."""
+    if os.geteuid() != 0:
+        pytest.skip("the guest runs as root")
+    if not grouped:
+        monkeypatch.setattr(guest, "make_group", lambda memory: None)
+    content = base64.b64encode(source.encode()).decode()
+    job = {"files": {"main": content}, "stdin": "", "cpu": 0.6, "memory": 96 * MB, "output": MB, "wall": 20.0}
+    (tmp_path / "job.json").write_text(json.dumps(job))
+    monkeypatch.setattr(sys, "executable", "/usr/bin/python3")  # another user may read it
+    guest.main(str(tmp_path / "job.json"))
+    assert json.loads(capsys.readouterr().out)["ending"] == ending

@@ -1,9 +1,9 @@
 """What programs really use, measured from outside every few milliseconds; nothing that a program says is believed.
 
 A judge's descendants are those by parentage. The program is what lives in the innermost process namespace; the others
-set the sandbox up. Memory is that of a control group around the judge where one can be made (as root), less the judge's
-own: the kernel counts there what no process shows, such as pages that only a pipe holds. Elsewhere it is the resident
-memory, the page tables and the /tmp of the program's processes.
+set the sandbox up. Memory is that of the control group which the judge made for the program, or else of a group around
+the judge where one can be made (as root), less the judge's own: the kernel counts there what no process shows, such as
+pages that only a pipe holds. Without groups it is the resident memory, the page tables and the /tmp of the processes.
 """
 
 import os
@@ -21,9 +21,10 @@ _GONE = (FileNotFoundError, ProcessLookupError, PermissionError, NotADirectoryEr
 
 @dataclass
 class RunUse:
-    """The peaks of one run of a program: everything below one child of the judge."""
+    """The peaks of one run of a program: everything in one process namespace, which is `depth` namespaces deep."""
 
-    began: float | None = None  # when the program's process was there
+    depth: int
+    began: float  # when the program's process was there
     ended: float = 0.0
     cpu_by_process: dict[int, float] = field(default_factory=dict)
     tasks: int = 0
@@ -36,8 +37,9 @@ class RunUse:
     memory: int = 0
     load: float = 0.0  # mean of the machine's runnable tasks per core
     looks: int = 0
-    over_memory: float = 0.0  # seconds above `MemoryMark`
+    over_memory: float = 0.0  # seconds above the trace's mark
     program: set[int] = field(default_factory=set)
+    group: "MemoryGroup | None" = None  # of its own
 
     @property
     def cpu(self) -> float:
@@ -45,7 +47,7 @@ class RunUse:
 
     @property
     def wall(self) -> float:
-        return self.ended - self.began if self.began is not None else 0.0
+        return self.ended - self.began
 
 
 @dataclass
@@ -62,6 +64,11 @@ class Trace:
     first_judge_cpu: float = 0.0
     first_judge_memory: int = 0
     last_look: float = 0.0
+
+    def programs(self) -> list[RunUse]:
+        """The runs of programs, in order: a sandbox may pass through another namespace while it is set up."""
+        deepest = max((run.depth for run in self.runs.values()), default=0)
+        return [run for run in self.runs.values() if run.depth == deepest]
 
 
 class MemoryGroup:
@@ -88,6 +95,18 @@ class MemoryGroup:
                     if (folder / usage).exists() and os.access(folder / "cgroup.procs", os.W_OK):
                         return cls(folder, usage)
                     folder.rmdir()
+        return None
+
+    @classmethod
+    def made_for(cls, pid: int) -> "MemoryGroup | None":
+        """The group that a judge has put a program into, if it is not also the judge's."""
+        for line in Path(f"/proc/{pid}/cgroup").read_text().splitlines():
+            _, controllers, path = line.split(":", 2)
+            if Path(path).name.startswith("agon-verl-"):
+                usage = "memory.current" if not controllers else "memory.usage_in_bytes"
+                for mounted in ("/sys/fs/cgroup/memory", "/sys/fs/cgroup", "/sys/fs/cgroup/unified"):
+                    if os.path.exists(f"{mounted}{path}/{usage}"):
+                        return cls(Path(mounted + path), usage)
         return None
 
     def add(self, pid: int) -> None:
@@ -156,31 +175,31 @@ class Meter(threading.Thread):
         trace.judge_memory = max(trace.judge_memory, judge_memory - trace.first_judge_memory)
         with open("/proc/loadavg") as file:
             runnable = int(file.read().split()[3].partition("/")[0])
-        current = None
-        for child in children(trace.pid):
-            current = trace.runs.setdefault(child, RunUse())
-            with suppress(*_GONE):
-                self._look_at_run(child, current, now)
-            current.looks += 1
-            current.load += (max(runnable - 1, 1) / self._cores - current.load) / current.looks
-        if current is not None and trace.group is not None:
-            current.memory = max(current.memory, used := trace.group.usage() - judge_memory - trace.base)
-            current.over_memory += since if used > trace.mark else 0.0
-        elif current is not None:
-            used = sum(_resident(pid) for pid in current.program) + self._tmp_of(current)
-            current.memory = max(current.memory, used)
-            current.over_memory += since if used > trace.mark else 0.0
-
-    def _look_at_run(self, top: int, use: RunUse, now: float) -> None:
-        depths = {pid: self._depth_of(pid) for pid in descendants(top)}
+        depths = {pid: self._depth_of(pid) for pid in descendants(trace.pid)[1:]}
         deepest = max(depths.values(), default=0)
         if deepest <= _OWN_DEPTH:
             return
-        use.program = {pid for pid, depth in depths.items() if depth == deepest}
-        use.began = use.began or now
-        use.ended = now
+        program = {pid for pid, depth in depths.items() if depth == deepest}
+        run = next((run for run in trace.runs.values() if run.program & program), None)
+        if run is None:
+            run = trace.runs[min(program)] = RunUse(deepest, now, group=MemoryGroup.made_for(min(program)))
+        run.program |= program
+        run.ended = now
+        run.looks += 1
+        run.load += (max(runnable - 1, 1) / self._cores - run.load) / run.looks
+        in_tmp = self._look_at_run(run, program)
+        if run.group is not None:
+            used = run.group.usage()
+        elif trace.group is not None:
+            used = trace.group.usage() - judge_memory - trace.base
+        else:
+            used = sum(map(_resident, program)) + in_tmp
+        run.memory = max(run.memory, used)
+        run.over_memory += since if used > trace.mark else 0.0
+
+    def _look_at_run(self, use: RunUse, program: set[int]) -> int:
         tasks = 0
-        for pid in use.program:
+        for pid in program:
             with suppress(*_GONE):
                 fields = _stat(pid)
                 tasks += int(fields[17])
@@ -188,12 +207,12 @@ class Meter(threading.Thread):
                 with open(f"/proc/{pid}/io") as file:
                     use.written = max(use.written, int(file.read().split()[3]))
                 use.open_files = max(use.open_files, len(os.listdir(f"/proc/{pid}/fd")))
-        use.tasks, use.processes = max(use.tasks, tasks), max(use.processes, len(use.program))
-        self._tmp_of(use)
+        use.tasks, use.processes = max(use.tasks, tasks), max(use.processes, len(program))
+        return self._tmp_of(use, program)
 
-    def _tmp_of(self, use: RunUse) -> int:
+    def _tmp_of(self, use: RunUse, program: set[int]) -> int:
         """The bytes in the program's own /tmp; the number and the largest size of its files are noted."""
-        for pid in use.program:
+        for pid in program:
             for thread in _threads(pid)[-1:]:
                 root = f"/proc/{pid}/task/{thread}/root/tmp"
                 with suppress(OSError):
@@ -234,6 +253,13 @@ def descendants(pid: int) -> list[int]:
         if len(found) < 1000:
             found += children(one)
     return found
+
+
+def is_zombie(pid: int) -> bool:
+    try:
+        return _stat(pid)[0] == b"Z"
+    except _GONE:
+        return True
 
 
 def _threads(pid: int) -> list[str]:

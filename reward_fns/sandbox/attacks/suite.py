@@ -29,7 +29,7 @@ from typing import Any
 
 from reward_fns.sandbox import MB, WALL_PER_CPU, SandboxError
 from reward_fns.sandbox.attacks.between import BITS
-from reward_fns.sandbox.attacks.meter import MemoryGroup, Meter, Trace, children
+from reward_fns.sandbox.attacks.meter import MemoryGroup, Meter, Trace, children, descendants, is_zombie
 from reward_fns.sandbox.attacks.programs import PROBLEMS, Attack, Honest
 from reward_fns.sandbox.attacks.worker import inherit_orphans
 from reward_fns.sandbox.bwrap import INODES, OPEN_FILES, THREADS
@@ -161,8 +161,10 @@ class AttackSuite:
                 skipped[one.name] = (
                     "only the local sandbox forbids this: a machine of e2b has files and a kernel of its own"
                 )
-            elif not self._measured and isinstance(one, Attack) and (one.kill_judge or one.busy):
-                skipped[one.name] = "the service's machines cannot be looked into"
+            elif self._sandbox != "local" and one.busy:
+                skipped[one.name] = "an e2b machine has cores of its own"
+            elif self._sandbox != "local" and isinstance(one, Attack) and one.kill_judge:
+                skipped[one.name] = "an e2b machine outlives its judge, until its lifetime is over"
             else:
                 chosen.append(one)
         return chosen, skipped
@@ -192,7 +194,7 @@ class AttackSuite:
                 answer = judge.ask(completion, truth)
         seconds = time.monotonic() - began
         self._meter.end(trace)
-        left = judge.left()
+        left = judge.left(zombies=self._sandbox == "local")  # an e2b machine's first process collects them
         judge.revive()
         rows[one.name] = self._row(one, answer, trace, left, seconds)
 
@@ -229,8 +231,8 @@ class AttackSuite:
         judge.send(completion, truth)
         deadline = time.monotonic() + 30
         while time.monotonic() < deadline:
-            begins = [run.began for run in trace.runs.values() if run.began]
-            if begins and time.monotonic() - begins[0] > 0.7:
+            programs = trace.programs()
+            if programs and time.monotonic() - programs[0].began > 0.7:
                 break
             time.sleep(0.02)
         judge.kill()
@@ -312,15 +314,16 @@ class JudgeProcess:
         self._process.kill()
         self._process.wait()
 
-    def left(self) -> list[str]:
-        """The commands of what it has started and not ended, zombies too, after a moment's patience."""
+    def left(self, zombies: bool) -> list[str]:
+        """The commands of what it has started and not ended, after a moment's patience."""
         dead = self._process.poll() is not None
         deadline = time.monotonic() + _GONE_AFTER
         while True:
             if dead:
                 pids = _orphans()
             else:
-                pids = children(self.pid)
+                pids = [pid for pid in descendants(self.pid)[1:] if zombies or not is_zombie(pid)]
+                pids = [pid for pid in pids if _LAUNCHER not in _command(pid)]
             if not pids or time.monotonic() > deadline:
                 break
             time.sleep(0.01)
@@ -333,6 +336,9 @@ class JudgeProcess:
     def revive(self) -> None:
         if self._process.poll() is not None:
             self._start()
+
+
+_LAUNCHER = "sandbox/launcher.py"  # a part of the judge, which waits for the next program
 
 
 class _Tail(threading.Thread):
@@ -375,7 +381,7 @@ def _command(pid: int) -> str:
 
 def _exceeded(one: Attack, trace: Trace, answer: dict[str, Any]) -> tuple[list[str], dict[str, float]]:
     """The limits that an attack's runs exceeded by more than a tenth, and the largest values measured."""
-    runs = [run for run in trace.runs.values() if run.began is not None]
+    runs = trace.programs()
     if one.language in ("cpp", "c++"):
         compiled = len(runs) > 1
         runs, cpu, memory = runs[-1:], *((one.cpu, one.memory) if compiled else _COMPILING)
