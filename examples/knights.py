@@ -24,7 +24,7 @@ PROMPT = """\
 
 Reason step by step. Then summarise your solution in a few sentences, and end with the final answer alone, between \
 <answer> and </answer>."""
-_CLAIM = re.compile(r"(\w+) is (?:an? )?(\w+)")
+_CLAIM = re.compile(r"(?<!\w)(\w++) is (?:an? )?(\w+)")
 
 
 def claims(text: str) -> dict[str, str] | None:

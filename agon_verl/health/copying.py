@@ -14,6 +14,8 @@ solution and scores 0: those words are in most attempts.
 """
 
 import re
+from collections.abc import Iterator
+from itertools import islice
 
 from agon_verl.game.withhold import WITHHELD
 
@@ -30,13 +32,13 @@ def copied_share(shown: str | None, challenge: str) -> float:
     n = min(LONGEST, len(words))
     if not shown or n < SHORTEST:
         return 0.0
-    attempt, own = set(_ngrams(_words(shown), n)), _ngrams(words, n)
-    return sum(ngram in attempt for ngram in own) / len(own)
+    attempt = set(_ngrams(_words(shown), n))
+    return sum(ngram in attempt for ngram in _ngrams(words, n)) / (len(words) - n + 1)
 
 
 def _words(text: str) -> list[str]:
     return _WORD.findall(text.replace(WITHHELD, " "))
 
 
-def _ngrams(words: list[str], n: int) -> list[tuple[str, ...]]:
-    return list(zip(*(words[start:] for start in range(n)), strict=False))
+def _ngrams(words: list[str], n: int) -> Iterator[tuple[str, ...]]:
+    return zip(*(islice(words, start, None) for start in range(n)), strict=False)

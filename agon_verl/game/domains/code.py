@@ -1,13 +1,15 @@
 """Programs: the final program *is* the answer.
 
 Withheld are `<answer>` blocks and the last fenced block, closed or cut off, and every other block that contains the
-same program, ignoring white space. Prose and other snippets stay: they are the derivation. The marker keeps its fence,
-so that a second pass does not take the last snippet for the program.
+same program, ignoring white space. Of many `<answer>` blocks only the last few are looked for elsewhere: a loop of them
+would be compared each with each. Prose and other snippets stay: they are the derivation. The marker keeps its fence, so
+that a second pass does not take the last snippet for the program.
 """
 
 import re
+from collections.abc import Iterable
 
-from agon_verl.game.domains.domain import ANSWER_BLOCK, WITHHELD, Domain, squash, withhold_tags
+from agon_verl.game.domains.domain import ANSWER_BLOCK, WITHHELD, Domain, replaced, squash, withhold_tags
 from agon_verl.game.fences import fences
 from agon_verl.game.transcript import final_program
 
@@ -47,19 +49,23 @@ the summary
 </answer>"""
 
 _MARKER = f"```\n{WITHHELD}\n```"
+_MOST_ANSWERS = 16  # programs in `<answer>` blocks whose copies are looked for, the last ones
 _RUN = re.compile(rf"{re.escape(_MARKER)}(?:\s*+{re.escape(_MARKER)})+")
 
 
 def withhold(summary: str) -> str:
-    blocks = fences(summary)[-1:] + [block for tag in ANSWER_BLOCK.findall(summary) for block in fences(tag)]
+    answers = [block for tag in ANSWER_BLOCK.findall(summary) for block in fences(tag)]
+    blocks = fences(summary)[-1:] + answers[-_MOST_ANSWERS:]
     programs = {squash(block.body) for block in blocks} - {"", squash(WITHHELD)}
     text = withhold_tags(summary.strip(), f"\n{_MARKER}\n")
-    shown, cursor = "", 0
-    for block in (blocks := fences(text)):
-        body = squash(block.body)
-        if block is blocks[-1] or any(program in body for program in programs):
-            shown, cursor = shown + text[cursor : block.start] + _MARKER, block.end
-    return _RUN.sub(_MARKER, shown + text[cursor:]).strip()
+    blocks = fences(text)
+    copies = [block for block in blocks[:-1] if _contains(squash(block.body), programs)] + blocks[-1:]
+    shown = replaced(text, ((block.start, block.end) for block in copies), _MARKER)
+    return _RUN.sub(_MARKER, shown).strip()
+
+
+def _contains(body: str, programs: Iterable[str]) -> bool:
+    return any(program in body for program in programs)
 
 
 def leaks(shown: str, answer: str) -> bool:

@@ -1,11 +1,12 @@
 """What the game has to know about a kind of problem, and the helpers that its domains share."""
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from agon_verl.game.transcript import Transcript
 
+Span = tuple[int, int]  # start and end of a part of a text
 Same = Callable[[str, str], bool]  # (answer, value): whether the verifier calls them equal
 
 WITHHELD = "[answer withheld]"
@@ -39,6 +40,17 @@ class Domain:
 
 def withhold_tags(text: str, marker: str) -> str:
     return _ANSWER_END.sub(marker, ANSWER_BLOCK.sub(marker, text))
+
+
+def replaced(text: str, spans: Iterable[Span], marker: str) -> str:
+    """`text` with `marker` in place of each span, in order; of two that overlap the second stays as it is."""
+    parts: list[str] = []
+    cursor = 0
+    for start, end in spans:
+        if start >= cursor:
+            parts += text[cursor:start], marker
+            cursor = end
+    return "".join((*parts, text[cursor:]))
 
 
 def squash(text: str) -> str:

@@ -16,6 +16,7 @@ from fractions import Fraction
 from agon_verl.game.domains.domain import WITHHELD, squash
 
 _LONGEST = 60  # characters of an answer that is read as a number
+_MOST = 240  # characters of an answer that is looked for token by token; a longer one is in the text or it is not
 _RATIONAL = re.compile(r"(-?)\s*(?:\\frac\{(\d+)\}\{(\d+)\}|(\d+)/(\d+)|(\d*\.?\d+))\s*(\\?%)?", re.ASCII)
 _TOKEN = re.compile(r"\d+(?:\.\d+)?|\\?[^\W\d_]+|[^\w\s]|_")
 _RESULT = re.compile(
@@ -34,16 +35,20 @@ def contains(shown: str, answer: str) -> bool:
 
     5 is in "= 5" and "$5$", not in "15", "5.2" or "-5".
     """
-    if squash(_plain(answer)) not in squash(_plain(shown)):
-        return False  # before a pattern is built: a degenerate answer is as long as its completion
-    return any(True for _ in _occurrences(_plain(shown), _plain(answer)))
+    text, wanted = _plain(shown), _plain(answer)
+    if squash(wanted) not in squash(text):
+        return False
+    return len(wanted) > _MOST or any(True for _ in _occurrences(text, wanted))
 
 
 def states(shown: str, answer: str) -> bool:
     """Whether `shown` states `answer` as a result."""
     text = _plain(shown)
+    wanted = _plain(answer).strip(" .\\\n")
     packed = squash(text)
-    for form in {_plain(answer).strip(" .\\\n"), *_notations(_plain(answer))}:
+    if len(wanted) > _MOST:
+        return squash(wanted) in packed
+    for form in {wanted, *_notations(_plain(answer))}:
         if form and squash(form) in packed and any(_is_result(text, *span) for span in _occurrences(text, form)):
             return True
     return False

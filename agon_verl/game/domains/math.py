@@ -10,7 +10,7 @@ English. `restatements` withholds more, `leaks` measures what is left.
 import re
 
 from agon_verl.game.boxes import boxes
-from agon_verl.game.domains.domain import WITHHELD, Domain, withhold_tags
+from agon_verl.game.domains.domain import WITHHELD, Domain, replaced, withhold_tags
 from agon_verl.game.domains.leaks import contains, states
 from agon_verl.game.domains.restatements import withhold_value
 
@@ -46,7 +46,7 @@ _PARAGRAPHS = re.compile(rf"^{_MARK}(?:\n\s*\n{_MARK}(?=\n\s*\n|\Z))+", re.M)
 
 _NOUN = r"\b(?:ans(?:wers?)?|final (?:result|value|solution))\b"
 _ANNOUNCEMENT = re.compile(
-    rf"(?:{_NOUN}(?:,? (?:to|for|of|in|we|you|here|then|thus|therefore)\b[^.!?:=]{{0,80}}?)?[\s*_]*+"
+    rf"(?:{_NOUN}(?:,? (?:to|for|of|in|we|you|here|then|thus|therefore)\b[^.!?:=]{{0,80}}?(?<![\s*_]))?[\s*_]*+"
     r"(?:[:=]|\b(?:is|are|equals|becomes|(?:will|would|must|should) be)\b)"
     r"|\b(?:the|our|my|an|final|correct) answer (?:of )?(?=[-+*$\\(]{0,4}\d))[\s*_:=]*+",
     re.I,
@@ -59,11 +59,8 @@ _MARKUP = " \t*_:=$\\[("
 
 def withhold(summary: str) -> str:
     text = withhold_tags(summary.strip(), WITHHELD)
-    shown, cursor = "", 0
-    for box in boxes(text):
-        if box.start >= cursor:  # else it lies inside the one before
-            shown, cursor = shown + text[cursor : box.start] + WITHHELD, box.end
-    text = _UNCLOSED_BOX.sub(WITHHELD, shown + text[cursor:])
+    text = replaced(text, ((box.start, box.end) for box in boxes(text)), WITHHELD)
+    text = _UNCLOSED_BOX.sub(WITHHELD, text)
     text = _withhold_statements(_GSM8K.sub(WITHHELD, text))
     for run in (_RUN, _LINES, _PARAGRAPHS):
         text = run.sub(WITHHELD, text)
@@ -89,7 +86,8 @@ def _withhold_line(line: str) -> tuple[str, bool]:
     """The line with announced values withheld, and whether it ends with an announcement whose value is to come."""
     if _HEADING.fullmatch(line):
         return line, True
-    shown, announces = "", False
+    shown: list[str] = []
+    announces = False
     for sentence in _SENTENCE.finditer(line):
         clause, end = sentence["text"], sentence["end"]
         announcement = _ANNOUNCEMENT.search(clause)
@@ -98,8 +96,8 @@ def _withhold_line(line: str) -> tuple[str, bool]:
             clause = WITHHELD
         elif announcement and not announces:
             clause = clause[: announcement.end()] + WITHHELD
-        shown += sentence["lead"] + clause + end
-    return shown, announces
+        shown += sentence["lead"], clause, end
+    return "".join(shown), announces
 
 
 MATH = Domain(

@@ -15,20 +15,20 @@ problem asks for its other side (`m + n = 7`). What cannot be distinguished is w
 that is by chance the same number ("the floor is 5").
 
 A draft is written by a policy that may be stuck in a loop, or gain from being read. So every place reads a bounded
-number of characters, and the comparisons of a draft are counted: the time is linear in its length.
+number of characters, the comparisons of a draft are counted, and a line whose places would read it again and again
+("{={={=") is withheld from there on: time and memory are linear in the length of the draft.
 """
 
 import re
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 
-from agon_verl.game.domains.domain import WITHHELD, Same, squash
-
-Span = tuple[int, int]
+from agon_verl.game.domains.domain import WITHHELD, Same, Span, replaced, squash
 
 REACH = 240  # characters that are read on either side of a place
 _MOST_PARTS = 12  # words and commas of a value
 MOST = 2_000  # different values that are compared per draft; after that only equal texts are withheld
+READINGS = 8  # times that the places of a line may read it; real completions on one line need 2
 
 _RELATION = r"=|≈|≃|\\(?:approx|simeq|cong|equiv)(?![A-Za-z])"
 _EQUATION = re.compile(_RELATION)
@@ -98,34 +98,29 @@ _SMALL = re.compile(r"-?\d{1,2}", re.ASCII)
 
 def withhold_value(text: str, answer: str, same: Same, problem: str = "") -> str:
     """`text` with `WITHHELD` in place of every statement of `answer` as a result; `problem` is what was asked."""
-    search = _Search(answer, same, problem)
-    return "\n".join(map(search.withheld, text.split("\n")))
+    last = _EQUATION.split(answer)[-1].strip() or answer  # of 7 + 3 = 10 the value is 10
+    value = _DELIMITER.sub(" ", last).rstrip(_EDGES + "\\").lstrip(_EDGES)
+    if len(value) > REACH:  # no place is as long: only copies are withheld
+        return text.replace(value, WITHHELD)
+    search = _Search(value, same, problem)
+    return "\n".join(search.withheld(line) if line else "" for line in text.split("\n"))
 
 
 class _Search:
     """The statements of one value, line by line."""
 
     def __init__(self, answer: str, same: Same, problem: str) -> None:
-        last = _EQUATION.split(answer)[-1].strip() or answer  # of 7 + 3 = 10 the value is 10
-        self._answer = _DELIMITER.sub(" ", last).rstrip(_EDGES + "\\").lstrip(_EDGES)
-        self._same, self._problem, self._squashed = same, squash(problem), squash(self._answer)
-        self._most = MOST if len(self._answer) <= REACH else 0  # no place is as long
-        self._longest = max(REACH // 2, 4 * len(self._answer))
-        self._small = _SMALL.fullmatch(self._answer) is not None  # so small that it also occurs by chance
-        self._rare = len(re.sub(r"\D", "", self._answer)) > 1 and not re.search(
-            rf"(?<!\d){re.escape(self._answer)}(?!\d)", problem
-        )
+        self._answer, self._same = answer, same
+        self._problem, self._squashed = squash(problem), squash(answer)
+        self._longest = max(REACH // 2, 4 * len(answer))
+        self._small = _SMALL.fullmatch(answer) is not None  # so small that it also occurs by chance
+        self._rare = len(re.sub(r"\D", "", answer)) > 1 and not re.search(rf"(?<!\d){re.escape(answer)}(?!\d)", problem)
         self._compared: dict[str, bool] = {}
 
     def withheld(self, line: str) -> str:
         conclusions = list(_conclusions(line))
-        shown, cursor = "", 0
-        for start, end in sorted(
-            {*self._alone(line), *self._placed(line, conclusions), *self._free(line, conclusions)}
-        ):
-            if start >= cursor:
-                shown, cursor = shown + line[cursor:start] + WITHHELD, end
-        return shown + line[cursor:]
+        spans = {*self._alone(line), *self._placed(line, conclusions), *self._free(line, conclusions)}
+        return replaced(line, sorted(spans), WITHHELD)
 
     # -- the places
 
@@ -136,13 +131,19 @@ class _Search:
                 yield span
 
     def _placed(self, line: str, conclusions: Sequence[Span]) -> Iterator[Span]:
+        to_read = 8 * REACH + READINGS * len(line)
         for place in _PLACE.finditer(line):
             if place["bound"] and self._small:
                 continue
             start, left, is_equation = place.end(), "", place["relation"] is not None
             ends = _ends(line, start)
+            side = _side(line, place.start()) if is_equation else place.start()
+            to_read -= ends[0] - side
+            if to_read < 0:
+                yield start, len(line)
+                return
             if is_equation:
-                left, chained = _left(line, place.start())
+                left, chained = _left(line, side, place.start())
                 right = line[start : ends[0]].strip(_EDGES)
                 if left and (_NAME.fullmatch(right) or self._is_asked(right)):  # 10 = x
                     begin = line.rfind(left, max(0, place.start() - REACH), place.start())
@@ -185,11 +186,12 @@ class _Search:
         value = text.strip(_EDGES)
         if not value or len(value) > self._longest or WITHHELD in value or _EQUATION.search(value):
             return None
-        if value not in self._compared:
-            verbatim = squash(value) == self._squashed
-            self._compared[value] = verbatim or len(self._compared) < self._most and self._same(self._answer, value)
+        if value not in self._compared and len(self._compared) < MOST:
+            self._compared[value] = self._same(self._answer, value)
+        if not self._compared.get(value) and squash(value) != self._squashed:
+            return None
         start += text.index(value)
-        return (start, start + len(value)) if self._compared[value] else None
+        return start, start + len(value)
 
     def _is_result(self, left: str) -> bool:
         """Whether an equation with this left side states a result, and is not one that is to be solved."""
@@ -224,8 +226,8 @@ def _ends(line: str, start: int) -> list[int]:
     return [last, *reversed(near[:3])]
 
 
-def _left(line: str, end: int) -> tuple[str, bool]:
-    """The side of an equation that ends at `end`, and whether it continues a chain. Blank if it is named by words."""
+def _side(line: str, end: int) -> int:
+    """Where the side of an equation that ends at `end` may begin: after a mark outside its brackets."""
     depth, start = 0, end
     while start > max(0, end - REACH):
         char = line[start - 1]
@@ -233,6 +235,11 @@ def _left(line: str, end: int) -> tuple[str, bool]:
         if depth < 0 or not depth and char in "=≈$&;<>⇒→":
             break
         start -= 1
+    return start
+
+
+def _left(line: str, start: int, end: int) -> tuple[str, bool]:
+    """The side of an equation from `start` to `end`, and whether it continues a chain. Blank if named by words."""
     for mark in _BEFORE_SIDE.finditer(line, start, end):
         start = mark.end()
     side = _TIMES.sub("*", _DELIMITER.sub(" ", line[start:end])).strip(_EDGES)
