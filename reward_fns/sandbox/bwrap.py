@@ -21,13 +21,12 @@ import os
 import resource
 import select
 import shutil
-import subprocess
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from pathlib import Path
 
 from reward_fns.sandbox import MB, Ending, ProgramLimits, SandboxError
-from reward_fns.sandbox.process import Launch, ProcessHandle, Started, sealed, set_limits
+from reward_fns.sandbox.process import FIRST_FD, Launch, ProcessHandle, Started, sealed, set_limits
 from reward_fns.sandbox.seccomp import seccomp_filter
 
 BOX = "/box"  # the folder of the program and its files
@@ -114,22 +113,26 @@ class BubblewrapLaunch(Launch):
             stack.callback(os.close, descriptor)
         for descriptor in (status_writer, block):
             self._inherited.callback(os.close, descriptor)
-        options = ["--json-status-fd", str(status_writer), "--block-fd", str(block)]
-        self.fds = [status_writer, block]
+        self.fds = []
+        options = ["--json-status-fd", self._share(status_writer), "--block-fd", self._share(block)]
         for name, content in files.items():
-            self.fds.append(stack.enter_context(sealed(content)))
-            options += ["--perms", "0555", "--file", str(self.fds[-1]), f"{BOX}/{name}"]
-        self.fds.append(stack.enter_context(sealed(PROCESSORS)))
-        options += ["--perms", "0444", "--file", str(self.fds[-1]), "/sys/devices/system/cpu/online"]
-        self.fds.append(stack.enter_context(sealed(kind.filter)))
-        options += ["--seccomp", str(self.fds[-1])]
+            shared = self._share(stack.enter_context(sealed(content)))
+            options += ["--perms", "0555", "--file", shared, f"{BOX}/{name}"]
+        processors = self._share(stack.enter_context(sealed(PROCESSORS)))
+        options += ["--perms", "0444", "--file", processors, "/sys/devices/system/cpu/online"]
+        options += ["--seccomp", self._share(stack.enter_context(sealed(kind.filter)))]
         self.command = kind.command([*prefix, *(f"{BOX}/{name}" for name in files)], options, slot)
 
-    def begin(self, process: subprocess.Popen[bytes]) -> Started | None:
+    def _share(self, descriptor: int) -> str:
+        """The number under which bubblewrap sees a descriptor."""
+        self.fds.append(descriptor)
+        return str(FIRST_FD + len(self.fds) - 1)
+
+    def begin(self, command: int) -> Started | None:
         self._inherited.close()
         status = self._read_status()
         try:
-            return self._start(process.pid, status) if status else None
+            return self._start(command, status) if status else None
         except (FileNotFoundError, ProcessLookupError, BrokenPipeError):
             return None  # bubblewrap has ended meanwhile; its stderr has the reason
 
@@ -155,14 +158,19 @@ class BubblewrapLaunch(Launch):
         os.write(self._go, b"1")
         return started
 
-    def check(self, program: ProcessHandle) -> Ending | None:
+    def check(self, program: ProcessHandle, memory: int) -> Ending | None:
+        """Files in /tmp are memory too."""
         for thread in program.threads():
             try:
                 usage = os.statvfs(f"/proc/self/fd/{program.proc}/{thread}/root/tmp")
             except OSError:  # this thread has ended, or bubblewrap is not ready
                 continue
-            is_sandbox = usage.f_blocks * usage.f_frsize == self._kind.disk  # during set-up it is the host's /tmp
-            return "disk_limit" if is_sandbox and usage.f_files - usage.f_ffree > INODES else None
+            if usage.f_blocks * usage.f_frsize != self._kind.disk:
+                return None  # during set-up it is the host's /tmp
+            if usage.f_files - usage.f_ffree > INODES:
+                return "disk_limit"
+            stored = (usage.f_blocks - usage.f_bfree) * usage.f_frsize
+            return "memory" if memory + stored > self._limits.memory else None
         return None
 
     def waiting(self, program: ProcessHandle) -> bool:

@@ -46,7 +46,8 @@ attempt("the network can be reached", lambda: socket.create_connection(("127.0.0
 attempt("files of the host can be read", lambda: open(host["file"]).read())
 attempt("processes can be started", fork)
 attempt("user namespaces can be made inside", new_user_namespace)
-attempt("memory is not limited", lambda: mmap.mmap(-1, host["memory"]))
+attempt("memory is not limited", lambda: mmap.mmap(-1, host["memory"], mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS))
+attempt("memory that no process has can be made", lambda: mmap.mmap(-1, 4096))
 for path in ("/escaped", "/box/escaped", "/dev/escaped", os.path.dirname(os.__file__) + "/escaped", "/usr/lib/escaped"):
     attempt(f"{path} can be written", lambda: write(path))
 attempt("/tmp is not limited", lambda: [write(f"/tmp/{i}", 1 << 22) for i in range(8)])

@@ -12,6 +12,7 @@ import sys
 from pathlib import Path
 
 from reward_fns.sandbox import SandboxError
+from reward_fns.sandbox.launchers import memory_keeper
 from reward_fns.sandbox.local import LocalSandbox
 
 _BACKENDS = {"bwrap": "local", "e2b": "e2b"}
@@ -27,7 +28,8 @@ def main(arguments: list[str] | None = None) -> int:
     try:
         if options.sandbox == "bwrap":
             LocalSandbox().prepare()
-            print("programs are isolated on this machine", flush=True)
+            print("programs are isolated on this machine")
+            print(f"memory limits are kept by {memory_keeper()}", flush=True)
         return attack(options.sandbox, options.json, options.only or [""]) if options.attack else 0
     except SandboxError as error:
         print(error, file=sys.stderr)

@@ -17,7 +17,6 @@ import re
 import resource
 import select
 import signal
-import subprocess
 import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -25,7 +24,9 @@ from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 
 from reward_fns.sandbox import Ending, ProgramLimits, RunResult, SandboxError
+from reward_fns.sandbox.launchers import launcher
 
+FIRST_FD = 3  # after standard input, output and error
 TICK = 0.05  # seconds between checks of a running program
 _STARVED = 20  # a program that waits for a core for this many times its wall limit is a failure of the machine
 _GRACE = 5.0  # seconds for a killed child to disappear before its process group is killed too
@@ -120,15 +121,15 @@ class Launch:
     """How a program is started: directly, or inside a sandbox that has to be set up first."""
 
     command: list[str]
-    fds: list[int]
+    fds: list[int]  # seen by the command as FIRST_FD, FIRST_FD + 1, …
     cwd: str
 
-    def begin(self, process: subprocess.Popen[bytes]) -> Started | None:
-        """Set the limits and let the program start; `None` if it cannot be started."""
+    def begin(self, command: int) -> Started | None:
+        """Set the limits and let the program start; `None` if it cannot be started. `command` is a process."""
         raise NotImplementedError
 
-    def check(self, program: ProcessHandle) -> Ending | None:
-        """Whether the program exceeds a limit that only this kind of launch has."""
+    def check(self, program: ProcessHandle, memory: int) -> Ending | None:
+        """Whether the program, which uses so much memory, exceeds a limit that only this kind of launch has."""
         return None
 
     def waiting(self, program: ProcessHandle) -> bool:
@@ -166,13 +167,13 @@ class PlainLaunch(Launch):
     ) -> None:
         self._limits, self._stack = limits, stack
         self.fds = [stack.enter_context(sealed(content)) for content in files.values()]
-        self.command = [*prefix, *(f"/proc/self/fd/{descriptor}" for descriptor in self.fds)]
+        self.command = [*prefix, *(f"/proc/self/fd/{FIRST_FD + i}" for i in range(len(self.fds)))]
         self.cwd = stack.enter_context(tempfile.TemporaryDirectory(prefix="agon-trusted-"))
 
-    def begin(self, process: subprocess.Popen[bytes]) -> Started:
+    def begin(self, command: int) -> Started:
         seconds = math.ceil(self._limits.cpu) + 1
-        set_limits(process.pid, {resource.RLIMIT_CPU: (seconds, seconds), resource.RLIMIT_CORE: (1, 1)})
-        program = ProcessHandle.open(process.pid, self._stack)
+        set_limits(command, {resource.RLIMIT_CPU: (seconds, seconds), resource.RLIMIT_CORE: (1, 1)})
+        program = ProcessHandle.open(command, self._stack)
         return Started(program, program)
 
 
@@ -181,30 +182,28 @@ def supervise(launch: Launch, stdin: bytes, limits: ProgramLimits) -> RunResult:
     with ExitStack() as stack:
         pipes = _Pipes(stack, limits.output)
         source = stack.enter_context(sealed(stdin))
-        try:
-            process = subprocess.Popen(
-                launch.command, stdin=source, stdout=pipes.writers[0], stderr=pipes.writers[1],
-                pass_fds=launch.fds, env={}, cwd=launch.cwd, start_new_session=True,
-            )  # fmt: skip
-        except OSError as error:
-            raise SandboxError(f"{launch.command[0]} could not be started: {error}") from error
-        exited = os.pidfd_open(process.pid)
+        one = stack.enter_context(launcher())
+        pid = one.start(launch.command, [source, *pipes.writers, *launch.fds], launch.cwd, limits.memory)
+        exited = os.pidfd_open(pid)
         stack.callback(os.close, exited)
         started: Started | None = None
         run = _SupervisedRun(launch, pipes, limits)
         try:
-            started = launch.begin(process)
+            started = launch.begin(pid)
             if started is not None:
                 run.wait(exited, started.program)
         finally:
             if started is not None:
                 started.first.end()
-            code, cpu = _collect(process, exited)
+            _wait(exited)
+            code, cpu = one.collect()
         pipes.drain()
-        if started is None or (run.ending is None and not launch.ran()):
+        killed: Ending | None = "memory" if one.out_of_memory() else None
+        ending = run.ending or pipes.over or killed
+        if started is None or (ending is None and not launch.ran()):
             message = pipes.stderr.decode(errors="replace").strip()
             raise SandboxError(f"{launch.command[0]} could not start the program: {message}")
-        ending = run.ending or pipes.over or ("timeout" if cpu > limits.cpu else "exited")
+        ending = ending or ("timeout" if cpu > limits.cpu else "exited")
         return RunResult(ending, code, bytes(pipes.stdout), bytes(pipes.stderr), cpu, run.wall)
 
 
@@ -298,7 +297,7 @@ class _SupervisedRun:
         elif usage.memory > self._limits.memory:
             self.ending = "memory"
         else:
-            self.ending = self.ending or self._launch.check(program)
+            self.ending = self.ending or self._launch.check(program, usage.memory)
         starved = self.ending is None and elapsed > _STARVED * self._limits.wall
         if starved or (self.ending == "timeout" and self._launch.waiting(program)):
             raise SandboxError(f"a program had too little CPU time to run in {elapsed:.0f} s: the machine is too busy")
@@ -327,15 +326,6 @@ def _memory(status: bytes) -> int:
     if b"VmHWM" not in sizes:
         return 0
     return 1024 * (max(sizes[b"VmHWM"], sizes[b"VmRSS"] + sizes[b"VmSwap"]) + sizes[b"VmPTE"])
-
-
-def _collect(process: subprocess.Popen[bytes], exited: int) -> tuple[int, float]:
-    """The command's exit code (128 + n after signal n) and CPU time; the rest of its process group is killed."""
-    _wait(exited)
-    os.killpg(process.pid, signal.SIGKILL)  # before wait4, which frees the number for others
-    _, status, usage = os.wait4(process.pid, 0)
-    code = process.returncode = os.waitstatus_to_exitcode(status)
-    return code if code >= 0 else 128 - code, usage.ru_utime + usage.ru_stime
 
 
 def _wait(pidfd: int) -> None:

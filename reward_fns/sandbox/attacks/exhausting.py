@@ -44,7 +44,7 @@ while True:
 """),
     attack("one large allocation", "memory", "x = bytearray(1 << 40)"),
     attack("allocate without end", "memory", "x = []\nwhile True:\n    x.append(bytearray(1 << 20))"),
-    attack("allocate what is not counted as ours", "memory", r"""
+    attack("allocate what is not counted as ours", "runtime_error", r"""
 import mmap
 kept = []
 while True:

@@ -33,6 +33,7 @@ from reward_fns.sandbox.attacks.meter import MemoryGroup, Meter, Trace, children
 from reward_fns.sandbox.attacks.programs import PROBLEMS, Attack, Honest
 from reward_fns.sandbox.attacks.worker import inherit_orphans
 from reward_fns.sandbox.bwrap import INODES, OPEN_FILES, THREADS
+from reward_fns.sandbox.launchers import end_launchers
 
 WORKER = (sys.executable, "-m", "reward_fns.sandbox.attacks.worker")
 TOLERANCE = 1.1
@@ -104,6 +105,7 @@ class AttackSuite:
         chosen, skipped = self._choose(attacks, honest)
         rows: dict[str, Row] = {}
         with ExitStack() as stack:
+            end_launchers()  # of this process: its children are then judges and what they leave
             inherit_orphans()
             stack.callback(inherit_orphans, False)
             stack.callback(_orphans)  # collects what was killed

@@ -15,9 +15,9 @@ THREAD_FLAGS, FORK_FLAGS = 0x3D0F00, 0x1200011  # what the C library passes to c
 NEW_USER, NEW_NET = 0x10000000, 0x40000000
 
 
-def decide(program: bytes, number: int, argument: int = 0, second: int = 0, third: int = 0, *, arch: int) -> int:
+def decide(program: bytes, number: int, *arguments: int, arch: int) -> int:
     """Run the filter over one system call, with the few instructions that it uses."""
-    call = struct.pack("<IIQ6Q", number, arch, 0, argument, second, third, 0, 0, 0)
+    call = struct.pack("<IIQ6Q", number, arch, 0, *arguments, *[0] * (6 - len(arguments)))
     code = list(struct.iter_unpack("<HBBI", program))
     accumulator, at = 0, 0
     while True:
@@ -81,6 +81,21 @@ def test_pages_are_not_merged_or_evicted(machine, madvise):
     decisions = {advice: decide(program, madvise, 0, 0, advice, arch=ARCH[machine]) for advice in range(128)}
     assert {a for a, decision in decisions.items() if decision != ALLOW} == {12, 20, 21}
     assert decisions[12] == decisions[20] == decisions[21] == PRETENDED
+
+
+@pytest.mark.parametrize(("machine", "mmap"), [("x86_64", 9), ("aarch64", 222)])
+def test_shared_mappings_need_a_file(machine, mmap):
+    program, shared, private, validated, anonymous = seccomp_filter(False, machine), 1, 2, 3, 0x20
+    for sharing, decision in ((shared, REFUSED), (validated, REFUSED), (private, ALLOW)):
+        assert decide(program, mmap, 0, 4096, 3, sharing | anonymous, arch=ARCH[machine]) == decision
+        assert decide(program, mmap, 0, 4096, 3, sharing, arch=ARCH[machine]) == ALLOW
+
+
+@pytest.mark.parametrize(("machine", "prctl", "seccomp"), [("x86_64", 157, 317), ("aarch64", 167, 277)])
+def test_no_filters_of_its_own(machine, prctl, seccomp):
+    program = seccomp_filter(False, machine)
+    assert decide(program, prctl, 22, 2, arch=ARCH[machine]) == REFUSED
+    assert decide(program, seccomp, 1, arch=ARCH[machine]) == REFUSED
 
 
 def test_every_way_to_set_the_times_of_a_file_on_x86_64():

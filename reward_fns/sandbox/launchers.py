@@ -1,0 +1,175 @@
+"""The launchers of this process (launcher.py): one for each program that runs, reused for the next one."""
+
+import atexit
+import itertools
+import json
+import logging
+import os
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+from reward_fns.sandbox import SandboxError
+from reward_fns.sandbox.cgroup import CgroupPlace, MemoryCgroup, find_cgroups
+
+_SCRIPT = Path(__file__).with_name("launcher.py")
+_GRACE = 5.0  # seconds for a launcher to end
+_log = logging.getLogger(__name__)
+_numbers = itertools.count()
+_lock = threading.Lock()
+_idle: list["Launcher"] = []
+_place: list[CgroupPlace | None] = []  # once searched: where memory groups can be made, if anywhere
+
+
+class Launcher:
+    """Runs one command at a time, in a memory group if there is one."""
+
+    def __init__(self, group: MemoryCgroup | None) -> None:
+        self._group, self._pid, self._kills = group, 0, 0
+        self._connection, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        arguments = [str(theirs.fileno()), str(os.getpid())]
+        if group is not None:
+            arguments += [str(group.folder), str(group.home)]
+        with theirs:
+            self._process = subprocess.Popen(
+                [sys.executable, "-I", "-S", str(_SCRIPT), *arguments], pass_fds=[theirs.fileno()], env={}, cwd="/",
+                stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True,
+            )  # fmt: skip
+        try:
+            self._receive()  # before it counts: its own memory stays outside of the group
+            if group is not None:
+                group.add(self._process.pid)
+        except BaseException:
+            self.close()
+            raise
+
+    @property
+    def idle(self) -> bool:
+        return self._pid == 0
+
+    @property
+    def alive(self) -> bool:
+        return self._process.poll() is None
+
+    @property
+    def group(self) -> MemoryCgroup | None:
+        return self._group
+
+    def start(self, command: Sequence[str], descriptors: Sequence[int], cwd: str, memory: int) -> int:
+        """Start a command, which sees the descriptors as 0, 1, 2, …; returns its process."""
+        if self._group is not None:
+            try:
+                self._kills = self._group.kills()
+                self._group.limit(memory)
+            except OSError as error:
+                raise SandboxError(f"the memory limit of {self._group.folder} cannot be set: {error}") from error
+        self._pid = -1
+        answer = self._ask({"command": command, "cwd": cwd}, descriptors)
+        if "error" in answer:
+            self._pid = 0
+            raise SandboxError(f"{command[0]} could not be started: {answer['error']}")
+        self._pid = answer["pid"]
+        return self._pid
+
+    def collect(self) -> tuple[int, float]:
+        """The exit code of the command (128 + n after signal n) and its CPU time; nothing of it is left."""
+        answer = self._ask({"pid": self._pid})
+        self._pid = 0
+        code = os.waitstatus_to_exitcode(answer["status"])
+        return code if code >= 0 else 128 - code, answer["cpu"]
+
+    def out_of_memory(self) -> bool:
+        """Whether the kernel has killed a process of the last command because of its memory limit."""
+        return self._group is not None and self._group.kills() > self._kills
+
+    def close(self) -> None:
+        """End it, and what it has started, and its group."""
+        self._connection.close()
+        try:
+            self._process.wait(_GRACE)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+        if self._group is not None:
+            with suppress(OSError):  # usually the launcher has removed it
+                self._group.folder.rmdir()
+
+    def _ask(self, request: dict[str, Any], descriptors: Sequence[int] = ()) -> dict[str, Any]:
+        try:
+            socket.send_fds(self._connection, [json.dumps(request).encode()], descriptors)
+        except ConnectionError as error:
+            raise SandboxError(f"the launcher of programs has ended: {error}") from error
+        return json.loads(self._receive())
+
+    def _receive(self) -> bytes:
+        try:
+            message = self._connection.recv(1 << 18)
+        except ConnectionError:
+            message = b""
+        if not message:
+            raise SandboxError(f"the launcher of programs has ended: {sys.executable} {_SCRIPT}")
+        return message
+
+
+@contextmanager
+def launcher() -> Iterator[Launcher]:
+    """A launcher that nobody else uses meanwhile. One that is still busy afterwards is ended."""
+    with _lock:
+        while _idle and not _idle[-1].alive:
+            _idle.pop().close()
+        one = _idle.pop() if _idle else _make()
+    try:
+        yield one
+    finally:
+        if one.idle:
+            with _lock:
+                _idle.append(one)
+        else:
+            one.close()
+
+
+def end_launchers() -> None:
+    """End those that are idle."""
+    with _lock:
+        while _idle:
+            _idle.pop().close()
+
+
+def memory_keeper() -> str:
+    """Who keeps the memory limit on this machine, in words."""
+    with launcher() as one:
+        group = one.group
+    if group is None:
+        return "this process, which checks every 50 ms (no memory cgroup can be made)"
+    return f"the kernel, by cgroups of version {group.version} in {group.folder.parent}"
+
+
+def _make() -> Launcher:
+    if not _place:
+        _place.append(find_cgroups(Path("/proc/self/mountinfo").read_text(), Path("/proc/self/cgroup").read_text()))
+    if _place[0] is None:
+        return Launcher(None)
+    try:
+        return Launcher(MemoryCgroup(_place[0], f"agon-verl-{os.getpid()}-{next(_numbers)}"))
+    except OSError as error:
+        _log.warning("no memory cgroup can be used in %s, so memory is only watched: %s", _place[0].parent, error)
+        _place[0] = None
+        return Launcher(None)
+
+
+def _after_fork() -> None:
+    """A forked process has none of its own; those of its parent stay the parent's."""
+    global _lock
+    _lock = threading.Lock()
+    _of_parent.extend(_idle)
+    _idle.clear()
+
+
+_of_parent: list[Launcher] = []
+atexit.register(end_launchers)
+os.register_at_fork(after_in_child=_after_fork)
