@@ -102,7 +102,7 @@ class Expectation:
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """`sent` is what the driver gets; `size` the length of the expected value, which limits the output."""
+    """`sent` is what the driver gets; `size` the length of the expected answer, which limits the output."""
 
     sent: bytes
     expectation: Expectation
@@ -113,8 +113,8 @@ def from_json(sent: str, expected: str) -> Call:
     """One JSON value per line and argument, and the expected one: the notation of LiveCodeBench."""
     try:
         arguments = [json.loads(line) for line in sent.split("\n") if line.strip()]
-        value = _plain(json.loads(expected))
-        return Call(_sent(arguments, {}), Expectation((), "==", value, loose=True), len(expected))
+        answer = encode(json.loads(expected))
+        return Call(_sent(arguments, {}), Expectation((), "==", _read(answer), loose=True), len(answer))
     except (ValueError, RecursionError) as error:
         raise NotConvertible(f"an input or output is not JSON ({error})") from None
 
@@ -127,7 +127,7 @@ def from_assert(text: str, name: str) -> tuple[Call, ...]:
         raise NotConvertible(f"it is not Python ({error})") from None
     if len(statements) != 1 or not isinstance(statements[0], ast.Assert):
         raise NotConvertible("it is not one assert statement")
-    return tuple(_call(recognise(test, name), len(text)) for test in conjuncts(statements[0].test))
+    return tuple(_call(recognise(test, name)) for test in conjuncts(statements[0].test))
 
 
 def conjuncts(test: ast.expr) -> Iterator[ast.expr]:
@@ -227,7 +227,7 @@ def _constant(node: ast.expr) -> float:
     return value
 
 
-def _call(form: AssertForm, size: int) -> Call:
+def _call(form: AssertForm) -> Call:
     try:
         arguments = [ast.literal_eval(node) for node in form.call.args]
         keywords = {str(keyword.arg): ast.literal_eval(keyword.value) for keyword in form.call.keywords if keyword.arg}
@@ -242,10 +242,11 @@ def _call(form: AssertForm, size: int) -> Call:
     if form.relation in ("in", "not in") and not isinstance(expected, list | tuple | set | dict):
         raise NotConvertible("`in` something other than a list, a tuple, a set or a dict")
     try:
-        value, sent = _plain(expected), _sent(arguments, keywords)
+        answer, sent = encode(expected), _sent(arguments, keywords)
     except ValueError:
         raise NotConvertible("a value is nested too deeply") from None
-    return Call(sent, Expectation(form.views, form.relation, value, form.tolerances, form.strict), size)
+    expectation = Expectation(form.views, form.relation, _read(answer), form.tolerances, form.strict)
+    return Call(sent, expectation, len(answer))
 
 
 def _sent(arguments: list[Any], keywords: dict[str, Any]) -> bytes:
@@ -253,9 +254,9 @@ def _sent(arguments: list[Any], keywords: dict[str, Any]) -> bytes:
     return marshal.dumps((arguments, keywords), 2)
 
 
-def _plain(value: Any) -> Any:
-    """An expected value in the form of those that come out of the sandbox."""
-    return decode_answer(json.loads(encode(value)))
+def _read(answer: str) -> Any:
+    """An expected value, read like those that come out of the sandbox."""
+    return decode_answer(json.loads(answer))
 
 
 def _view(name: str, value: Any, digits: int | None) -> Any:

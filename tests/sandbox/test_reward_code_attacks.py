@@ -13,6 +13,7 @@ import pytest
 
 from reward_fns.sandbox import bwrap
 from reward_fns.sandbox.attacks import ATTACKS, HONEST, Attack, Honest
+from reward_fns.sandbox.attacks.honest_functions import FUNCTIONS
 from reward_fns.sandbox.attacks.suite import AttackSuite, Outcome, Row
 from reward_fns.unit_tests import compute_score
 
@@ -67,7 +68,7 @@ def test_as_an_ordinary_user(isolated: None) -> None:
         uid = 100_000 + os.getpid()  # a user that no other test run on this machine has: threads are counted per user
         command = ["setpriv", f"--reuid={uid}", f"--regid={uid}", "--clear-groups", "/usr/bin/python3", "-B"]
         command += ["-m", "reward_fns.sandbox.probe", "--attack", "--json", f"{folder}/result.json"]
-        for families in ("privileges", "namespaces", "other processes", "memory", "survivors"):
+        for families in ("privileges", "namespaces", "other processes", "memory", "survivors", "function"):
             command += ["--only", families]
         done = subprocess.run(command, cwd=folder, env={"PATH": "/usr/bin:/bin"}, capture_output=True, text=True)
         result = json.loads(Path(f"{folder}/result.json").read_text())
@@ -79,10 +80,11 @@ def test_in_the_stand_in_of_e2b() -> None:
     pytest.importorskip("e2b_code_interpreter")
     if os.geteuid() != 0 or not os.path.exists("/usr/bin/python3"):
         pytest.skip("the stand-in needs root and /usr/bin/python3")
-    families = {"memory", "disk", "survivors", "failures of the judge", "forged verdicts"}
+    families = {"memory", "disk", "survivors", "failures of the judge", "forged verdicts", "calls of functions"}
     attacks = [attack for attack in ATTACKS if attack.family in families]
     suite = AttackSuite("e2b", [sys.executable, "-m", "tests.sandbox.e2b_attack_worker"], judges=2)
-    outcome = suite.run(attacks, HONEST[:20])
+    functions = [honest for honest in FUNCTIONS if honest.cpu >= 10]  # e2b counts time without a core
+    outcome = suite.run(attacks, HONEST[:20] + functions)
     assert {row.name: (row.verdict, row.holes) for row in outcome.holes} == {}
 
 

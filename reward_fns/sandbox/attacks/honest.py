@@ -595,4 +595,4 @@ int main() { double a, b; if (scanf("%lf%lf", &a, &b) != 2) abort(); printf("%.1
 """, "cpp"),
 ]
 
-HONEST = PYTHON + CPP
+PROGRAMS = PYTHON + CPP

@@ -203,6 +203,10 @@ class AttackSuite:
     def _problem(self, name: str) -> dict[str, Any]:
         if name == "secret":
             return {"inputs": ["1\n"], "outputs": [self._secret + "\n"]}
+        if name == "function":
+            number = secrets.randbelow(10**12) / 1e6
+            tests = [f"f(1) == {self._secret!r}", f"f(2) == [{self._secret!r}, 3]", f"abs(f(3) - {number!r}) < 1e-6"]
+            return {"fn_name": "f", "asserts": [f"assert {test}" for test in (*tests, "f(4) is True")]}
         if name == "word":
             self._word = secrets.randbelow((1 << BITS) - 2) + 1  # not what silence looks like
             return {"inputs": ["1\n"], "outputs": [f"{self._word}\n"]}

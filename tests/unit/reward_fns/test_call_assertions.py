@@ -87,6 +87,11 @@ def test_what_holds(test: str, right: list[Any], wrong: list[Any]) -> None:
     assert [value for value in wrong if holds(test, value)] == []
 
 
+def test_the_output_may_be_as_long_as_the_answer() -> None:
+    assert call("f() == 'éé'").size == len(encode("éé")) == 14
+    assert from_json("1", '"éé"').size == 14
+
+
 def test_several_in_one() -> None:
     assert len(from_assert("assert f(1) == 1 and f(2) == 2 and not f(3), 'message'", "f")) == 3
 

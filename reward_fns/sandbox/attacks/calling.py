@@ -1,14 +1,17 @@
-"""Programs that try to pass tests of a function without computing its values.
+"""Attacks on tests that call a function, from inside the process that calls it.
 
-The function is `f`, and its values are secrets that are nowhere but in the judge: a text for f(1), a list for f(2), a
-float for f(3), and True for f(4). `verdict` is what an attack is expected to get (or | which); any but "correct" is
-safe.
+The function is `f`. Its values (the problem "function") are nowhere but in the judge: a token for f(1), a list with it
+for f(2), a number for f(3), and True for f(4).
 """
 
-from dataclasses import dataclass
+from functools import partial
+
+from reward_fns.sandbox.attacks.programs import attack as attack_on
 
 # fmt: off
-SEARCH = r"""
+attack = partial(attack_on, problem="function")
+
+FIND = r"""
 import re
 def search(text):
     if isinstance(text, bytes):
@@ -27,20 +30,8 @@ def forge(text):
             pass
 """
 
-
-@dataclass(frozen=True)
-class CallAttack:
-    name: str
-    source: str
-    verdict: str
-
-
-def attack(name: str, verdict: str, source: str) -> CallAttack:
-    return CallAttack(name, source, verdict)
-
-
 COMPARISON = [
-    attack("an object equal to everything", "wrong", """
+    attack("function: an object equal to everything", "wrong", """
 class Any:
     def __eq__(self, other): return True
     def __ne__(self, other): return False
@@ -48,47 +39,47 @@ class Any:
     def __bool__(self): return True
 def f(n): return Any()
 """),
-    attack("mock.ANY", "wrong|timeout", "from unittest.mock import ANY\ndef f(n): return ANY"),
-    attack("a text equal to everything", "wrong", """
+    attack("function: mock.ANY", "wrong|timeout", "from unittest.mock import ANY\ndef f(n): return ANY"),
+    attack("function: a text equal to everything", "wrong", """
 class Text(str):
     def __eq__(self, other): return True
     __hash__ = str.__hash__
 def f(n): return Text("x")
 """),
-    attack("a list equal to everything", "wrong", """
+    attack("function: a list equal to everything", "wrong", """
 class Items(list):
     def __eq__(self, other): return True
     def __len__(self): return 2
 def f(n): return Items() if n == 2 else True
 """),
-    attack("a float equal to everything", "wrong", """
+    attack("function: a float equal to everything", "wrong", """
 class Number(float):
     def __eq__(self, other): return True
     def __sub__(self, other): return Number(0)
     def __abs__(self): return Number(0)
 def f(n): return Number(0)
 """),
-    attack("an int with a format of its own", "wrong", """
+    attack("function: an int with a format of its own", "wrong", """
 class Number(int):
     def __repr__(self): return 'true, 0]\\n[true'
     __str__ = __format__ = lambda self, *rest: repr(self)
 def f(n): return Number(1 << 60 if n % 2 else 1)
 """),
-    attack("a class that lies about its type", "wrong|runtime_error", """
+    attack("function: a class that lies about its type", "wrong|runtime_error", """
 class Liar:
     __class__ = str
     def __eq__(self, other): return True
 def f(n): return Liar()
 """),
-    attack("nan", "wrong", "def f(n): return float('nan')"),
-    attack("a metaclass that compares", "wrong", """
+    attack("function: nan", "wrong", "def f(n): return float('nan')"),
+    attack("function: a metaclass that compares", "wrong", """
 class Meta(type):
     def __eq__(cls, other): return True
     __hash__ = type.__hash__
 class Answer(metaclass=Meta): pass
 def f(n): return Answer
 """),
-    attack("numpy in name only", "wrong|runtime_error", """
+    attack("function: numpy in name only", "wrong|runtime_error", """
 class Scalar:
     ndim = 0
     def item(self): return self
@@ -96,11 +87,11 @@ class Scalar:
 Scalar.__module__ = "numpy"
 def f(n): return Scalar()
 """),
-    attack("True for everything", "wrong", "def f(n): return True"),
-    attack("None", "wrong", "def f(n): pass"),
-    attack("its own function", "wrong", "def f(n): return f"),
-    attack("the driver's module", "wrong", "import sys\ndef f(n): return sys.modules['__main__']"),
-    attack("equality replaced in the interpreter", "wrong|runtime_error", """
+    attack("function: True for everything", "wrong", "def f(n): return True"),
+    attack("function: None", "wrong", "def f(n): pass"),
+    attack("function: its own function", "wrong", "def f(n): return f"),
+    attack("function: the driver's module", "wrong", "import sys\ndef f(n): return sys.modules['__main__']"),
+    attack("function: equality replaced in the interpreter", "wrong|runtime_error", """
 import ctypes
 class Slots(ctypes.Structure):
     _fields_ = [("head", ctypes.c_ssize_t * 25), ("richcompare", ctypes.c_void_p)]
@@ -112,79 +103,79 @@ def f(n): return "x"
 ]
 
 FORGERY = [
-    attack("results printed before the calls", "wrong", """
+    attack("function: results printed before the calls", "wrong", """
 for answer in ('"x"', '["x", 3]', '0.5', 'true'):
     print(f"[{answer}, 0.0]", flush=True)
 def f(n): return None
 """),
-    attack("true on every descriptor", "wrong", FORGE + """
+    attack("function: true on every descriptor", "wrong", FORGE + """
 forge(b"true\\n" * 4 + b"[true, 0.0]\\n" * 4)
 def f(n): return True
 """),
-    attack("the object tag", "wrong", FORGE + """
+    attack("function: the object tag", "wrong", FORGE + """
 forge(b'[{"o": true}, 0.0]\\n' * 4)
 os._exit(0)
 """),
-    attack("tags that do not exist", "wrong", FORGE + """
+    attack("function: tags that do not exist", "wrong", FORGE + """
 forge(b'[{"any": []}, 0.0]\\n[{"t": [], "s": []}, 0]\\n[{}, 0]\\n[{"d": [[1]]}, 0]\\n')
 os._exit(0)
 """),
-    attack("NaN and infinity as JSON", "wrong", FORGE + r"""
+    attack("function: NaN and infinity as JSON", "wrong", FORGE + r"""
 forge(b'[NaN, NaN]\n[Infinity, -Infinity]\n' * 2)
 os._exit(0)
 """),
-    attack("a million brackets", "wrong|output_limit", FORGE + "forge(b'[' * 900_000 + b'\\n')\nos._exit(0)"),
-    attack("100,000 nested tuples", "wrong|output_limit", FORGE + r"""
+    attack("function: a million brackets", "wrong|output_limit", FORGE + "forge(b'[' * 900_000 + b'\\n')\nos._exit(0)"),
+    attack("function: 100,000 nested tuples", "wrong|output_limit", FORGE + r"""
 forge(b'{"t": [' * 100_000 + b'\n')
 os._exit(0)
 """),
-    attack("bytes that are no text", "wrong", FORGE + "forge(b'\\xff\\xfe\\x00\\n' * 4)\nos._exit(0)"),
-    attack("a number of 900,000 digits", "wrong|output_limit", FORGE + r"""
+    attack("function: bytes that are no text", "wrong", FORGE + "forge(b'\\xff\\xfe\\x00\\n' * 4)\nos._exit(0)"),
+    attack("function: a number of 900,000 digits", "wrong|output_limit", FORGE + r"""
 forge(b'[' + b'9' * 900_000 + b', 0]\n')
 os._exit(0)
 """),
-    attack("a hexadecimal number of 900,000 digits", "wrong|output_limit", FORGE + """
+    attack("function: a hexadecimal number of 900,000 digits", "wrong|output_limit", FORGE + """
 forge(b'[{"i": "' + b'f' * 900_000 + b'"}, 0]\\n')
 os._exit(0)
 """),
-    attack("numbers with one hash, as a set", "wrong", FORGE + """
+    attack("function: numbers with one hash, as a set", "wrong", FORGE + """
 prime = (1 << 61) - 1
 items = b', '.join(b'{"i": "%x"}' % (prime * k) for k in range(1, 20_000))
 forge(b'[{"s": [' + items + b']}, 0]\\n')
 os._exit(0)
 """),
-    attack("numbers with one hash, as keys", "wrong", """
+    attack("function: numbers with one hash, as keys", "wrong", """
 prime = (1 << 61) - 1
 class Key(int):
     __hash__ = object.__hash__
 def f(n): return {Key(prime * k): None for k in range(1, 20_000)}
 """),
-    attack("sets in sets", "wrong|runtime_error", """
+    attack("function: sets in sets", "wrong|runtime_error", """
 def f(n):
     value = frozenset()
     for _ in range(99):
         value = frozenset([value, "x" * 1000])
     return value
 """),
-    attack("empty lines", "wrong", FORGE + "forge(b'\\n' * 500_000)\nos._exit(0)"),
-    attack("many results for one call", "wrong", FORGE + """
+    attack("function: empty lines", "wrong", FORGE + "forge(b'\\n' * 500_000)\nos._exit(0)"),
+    attack("function: many results for one call", "wrong", FORGE + """
 def f(n):
     forge(b''.join(b'[%d, 0]\\n' % guess for guess in range(1000)))
 """),
-    attack("another program in its place", "wrong|runtime_error", """
+    attack("function: another program in its place", "wrong|runtime_error", """
 import os, sys
 os.execv(sys.executable, [sys.executable, "-c", "print('[true, 0.0]\\\\n' * 4)"])
 """),
 ]
 
 HARNESS = [
-    attack("json patched", "wrong", """
+    attack("function: json patched", "wrong", """
 import json
 json.loads = json.dumps = lambda *args, **kwargs: "SECRET"
 json.decoder.JSONDecoder.decode = lambda self, text: True
 def f(n): return "x"
 """),
-    attack("builtins patched", "wrong|runtime_error", """
+    attack("function: builtins patched", "wrong|runtime_error", """
 import builtins
 builtins.isinstance = lambda *args: True
 builtins.all = builtins.any = lambda items: True
@@ -192,55 +183,55 @@ builtins.len = lambda items: 2
 builtins.type = lambda *args: str
 def f(n): return "x"
 """),
-    attack("the driver's encoder patched", "wrong", """
+    attack("function: the driver's encoder patched", "wrong", """
 import sys
 main = sys.modules["__main__"]
 main.encode = lambda value, depth=0: "true"
 main._listed = lambda items, depth: "[]"
 def f(n): return "x"
 """),
-    attack("marshal patched", "wrong|runtime_error", """
+    attack("function: marshal patched", "wrong|runtime_error", """
 import marshal
 marshal.loads = lambda data: ((), {})
 def f(n=0): return True
 """),
-    attack("the modules exchanged", "wrong|runtime_error", """
+    attack("function: the modules exchanged", "wrong|runtime_error", """
 import sys
 for name in list(sys.modules):
     sys.modules[name] = sys
 def f(n): return True
 """),
-    attack("exit at the start", "runtime_error", "import sys\nsys.exit(0)"),
-    attack("hard exit at the start", "wrong", "import os\nos._exit(0)"),
-    attack("exit in a call", "runtime_error", "def f(n): raise SystemExit(0)"),
-    attack("hard exit in a call", "wrong", "import os\ndef f(n): os._exit(0)"),
-    attack("hard exit in a thread", "wrong", """
+    attack("function: exit at the start", "runtime_error", "import sys\nsys.exit(0)"),
+    attack("function: hard exit at the start", "wrong", "import os\nos._exit(0)"),
+    attack("function: exit in a call", "runtime_error", "def f(n): raise SystemExit(0)"),
+    attack("function: hard exit in a call", "wrong", "import os\ndef f(n): os._exit(0)"),
+    attack("function: hard exit in a thread", "wrong", """
 import os, threading
 threading.Thread(target=lambda: os._exit(0)).start()
 def f(n): return True
 """),
-    attack("exit handlers", "wrong|runtime_error", """
+    attack("function: exit handlers", "wrong|runtime_error", """
 import atexit, os
 atexit.register(os._exit, 0)
 def f(n): return 1
 """),
-    attack("an exception that exits", "wrong|runtime_error", """
+    attack("function: an exception that exits", "wrong|runtime_error", """
 import os, sys
 sys.excepthook = lambda *rest: os._exit(0)
 class Gone(BaseException):
     def __str__(self): os._exit(0)
 def f(n): raise Gone
 """),
-    attack("os._exit replaced", "wrong|runtime_error", """
+    attack("function: os._exit replaced", "wrong|runtime_error", """
 import os
 os._exit = lambda status: None
 def f(n): return None
 """),
-    attack("killed by itself", "wrong|runtime_error", """
+    attack("function: killed by itself", "wrong|runtime_error", """
 import os, signal
 def f(n): os.kill(os.getpid(), signal.SIGKILL)
 """),
-    attack("the driver traced", "wrong|runtime_error", """
+    attack("function: the driver traced", "wrong|runtime_error", """
 import sys
 def trace(frame, event, arg):
     frame.f_locals.update(value=True, status=0)
@@ -249,13 +240,13 @@ sys.settrace(trace)
 sys._getframe(1).f_trace = trace
 def f(n): return True
 """),
-    attack("the function is a constant", "runtime_error", "f = True"),
-    attack("a program without the function", "runtime_error", "print('correct')"),
-    attack("an empty program", "runtime_error", "pass"),
+    attack("function: the function is a constant", "runtime_error", "f = True"),
+    attack("function: a program without the function", "runtime_error", "print('correct')"),
+    attack("function: an empty program", "runtime_error", "pass"),
 ]
 
-READING = [
-    attack("the frames of the driver", "wrong|runtime_error", SEARCH + """
+LOOKING = [
+    attack("function: the frames of the driver", "wrong|runtime_error", FIND + """
 import sys
 def f(n):
     frame = sys._getframe()
@@ -265,7 +256,7 @@ def f(n):
             return hit
         frame = frame.f_back
 """),
-    attack("every object of the process", "wrong|runtime_error|timeout", SEARCH + """
+    attack("function: every object of the process", "wrong|runtime_error|timeout", FIND + """
 import gc
 def f(n):
     for item in gc.get_objects():
@@ -274,7 +265,7 @@ def f(n):
             if hit:
                 return hit
 """),
-    attack("the memory of the process", "wrong|runtime_error|timeout|memory", SEARCH + """
+    attack("function: the memory of the process", "wrong|runtime_error|timeout|memory", FIND + """
 def f(n):
     for line in open("/proc/self/maps"):
         if "[heap]" in line or " 00:00 0 " in line:
@@ -288,13 +279,13 @@ def f(n):
             if hit:
                 return hit
 """),
-    attack("standard input read again", "wrong", SEARCH + """
+    attack("function: standard input read again", "wrong", FIND + """
 import os
 def f(n):
     os.lseek(0, 0, 0)
     return search(os.read(0, 1 << 20)) or search(open("/dev/stdin", "rb").read())
 """),
-    attack("files and arguments", "wrong", SEARCH + """
+    attack("function: files and arguments", "wrong", FIND + """
 import glob, os, sys
 def f(n):
     for path in [*sys.argv, *glob.glob("/box/*"), *glob.glob("/tmp/*"), *glob.glob("/proc/self/*")]:
@@ -306,53 +297,61 @@ def f(n):
             return hit
     return search(repr(dict(os.environ)))
 """),
-    attack("the judge's own modules", "runtime_error", """
+    attack("function: the judge's own modules", "runtime_error", """
 from reward_fns.unit_tests import judge
 def f(n): return True
 """),
 ]
 
 LIMITS = [
-    attack("a list that contains itself", "runtime_error", "def f(n):\n    x = []\n    x.append(x)\n    return x"),
-    attack("a list 100,000 deep", "runtime_error", """
+    attack("function: a list that contains itself", "runtime_error", """
+def f(n):
+    x = []
+    x.append(x)
+    return x
+"""),
+    attack("function: a list 100,000 deep", "runtime_error", """
 def f(n):
     x = []
     for _ in range(100_000):
         x = [x]
     return x
 """),
-    attack("a value of 2 to the 60 parts", "memory|timeout|output_limit|runtime_error", """
+    attack("function: a value of 2 to the 60 parts", "memory|timeout|output_limit|runtime_error", """
 def f(n):
     x = [1]
     for _ in range(60):
         x = [x, x]
     return x
 """),
-    attack("a text of 200 MB", "memory|output_limit", "def f(n): return 'x' * 200_000_000"),
-    attack("ten million numbers", "memory|output_limit|timeout", "def f(n): return list(range(10_000_000))"),
-    attack("an endless generator", "wrong", "import itertools\ndef f(n): return itertools.count()"),
-    attack("an iterator that hangs", "timeout", """
+    attack("function: a text of 200 MB", "memory|output_limit", "def f(n): return 'x' * 200_000_000"),
+    attack("function: ten million numbers", "memory|output_limit|timeout", "def f(n): return list(range(10_000_000))"),
+    attack("function: an endless generator", "wrong", "import itertools\ndef f(n): return itertools.count()"),
+    attack("function: an iterator that hangs", "timeout", """
 class Slow:
     def __iter__(self): return self
     def __next__(self):
         while True: pass
 def f(n): return Slow()
 """),
-    attack("a hang after wrong results", "wrong|timeout", FORGE + "forge(b'[true, 0]\\n' * 9)\nwhile True: pass"),
-    attack("a thread that goes on", "wrong", """
+    attack("function: a hang after wrong results", "wrong|timeout", FORGE + r"""
+forge(b'[true, 0]\n' * 9)
+while True: pass
+"""),
+    attack("function: a thread that goes on", "wrong", """
 import threading
 def work():
     while True: pass
 threading.Thread(target=work).start()
 def f(n): return True
 """),
-    attack("noise on stderr", "output_limit|timeout", """
+    attack("function: noise on stderr", "output_limit|timeout", """
 import sys
 def f(n):
     while True: sys.stderr.write("x" * 10_000)
 """),
-    attack("endless printing", "timeout", "def f(n):\n    while True: print('x' * 1000)"),
-    attack("forking", "runtime_error|wrong", "import os\ndef f(n): return os.fork()"),
+    attack("function: endless printing", "timeout", "def f(n):\n    while True: print('x' * 1000)"),
+    attack("function: forking", "runtime_error|wrong", "import os\ndef f(n): return os.fork()"),
 ]
 
-CALL_ATTACKS = [*COMPARISON, *FORGERY, *HARNESS, *READING, *LIMITS]
+CALLING = [*COMPARISON, *FORGERY, *HARNESS, *LOOKING, *LIMITS]

@@ -1,31 +1,32 @@
-"""Correct programs for tests of a function, in unusual styles, each with its problem. All must score."""
+"""Correct functions in the styles of people and models. Each has a problem of its own, added to `PROBLEMS`."""
 
-from dataclasses import dataclass
 from typing import Any
+
+from reward_fns.sandbox.attacks.programs import PROBLEMS, Honest
 
 # fmt: off
 
 
-@dataclass(frozen=True)
-class CallStyle:
-    name: str
-    source: str
-    truth: dict[str, Any]
+def asserts(name: str, source: str, fn_name: str, *tests: str, setup: str = "", **limits: Any) -> Honest:
+    return _honest(name, source, {"asserts": [f"assert {test}" for test in tests]}, fn_name, setup, limits)
 
 
-def asserts(name: str, source: str, fn_name: str, *tests: str, **more: Any) -> CallStyle:
-    return CallStyle(name, source, {"fn_name": fn_name, "asserts": [f"assert {test}" for test in tests], **more})
-
-
-def values(name: str, source: str, fn_name: str, *tests: tuple[str, str], **more: Any) -> CallStyle:
+def values(name: str, source: str, fn_name: str, *tests: tuple[str, str], setup: str = "") -> Honest:
     inputs, outputs = zip(*tests, strict=True)
-    return CallStyle(name, source, {"fn_name": fn_name, "inputs": list(inputs), "outputs": list(outputs), **more})
+    return _honest(name, source, {"inputs": list(inputs), "outputs": list(outputs)}, fn_name, setup, {})
+
+
+def _honest(
+    name: str, source: str, tests: dict[str, Any], fn_name: str, setup: str, limits: dict[str, Any]
+) -> Honest:
+    PROBLEMS[name := f"function: {name}"] = {"fn_name": fn_name, "setup": setup, **tests}
+    return Honest(name, name, source, **limits)
 
 
 ADD = ("add(1, 2) == 3", "add(-1, 1) == 0", "add(2.5, 2) == 4.5")
 SUMS = (("[2, 7, 11, 15]\n9", "[0, 1]"), ("[3, 3]\n6", "[0, 1]"))
 
-CALL_STYLES = [
+FUNCTIONS = [
     asserts("a function", """
 def add(a, b):
     return a + b
@@ -65,7 +66,7 @@ def add(a, b):
     print('[5, 0.0]', flush=True)
     return a + b
 """, "add", *ADD),
-    asserts("noise on stderr", """
+    asserts("messages on stderr", """
 import sys
 def add(a, b):
     print('x' * 1000, file=sys.stderr)
@@ -227,13 +228,13 @@ def f(x):
     end = time.process_time() + 0.35
     while time.process_time() < end: pass
     return x
-""", "f", "f(1) == 1", "f(2) == 2", "f(3) == 3", "f(4) == 4", time_limit=0.5),
+""", "f", "f(1) == 1", "f(2) == 2", "f(3) == 3", "f(4) == 4", cpu=0.5),
     asserts("memory that adds up", """
 kept = []
 def f(x):
     kept.append(bytearray(30_000_000))
     return x
-""", "f", *(f"f({n}) == {n}" for n in range(8)), memory_limit=128),
+""", "f", *(f"f({n}) == {n}" for n in range(8)), memory=128),
     values("LiveCodeBench, a method", """
 class Solution:
     def twoSum(self, nums: List[int], target: int) -> List[int]:
