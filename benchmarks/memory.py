@@ -20,7 +20,7 @@ import matplotlib
 
 matplotlib.use("Agg")
 import matplotlib.pyplot as plt
-from step_time import arguments, commands, run
+from step_time import arguments, default_arm, parsed, run
 
 WARM_UP, QUERY_EVERY, SMALL = 20, 10, 20.0  # steps, steps, MB
 QUERY = """
@@ -137,13 +137,12 @@ def draw(kept: dict[str, list[tuple[int, float]]], picture: Path) -> None:
 def main() -> None:
     parser = arguments(__doc__, "outputs/memory")
     parser.set_defaults(steps=100)
-    args = parser.parse_args()
+    args = parsed(parser)
     if args.steps < WARM_UP + 2:
         parser.error(f"--steps must be {WARM_UP + 2} or more: the first {WARM_UP} warm up")
-    args.out.mkdir(parents=True, exist_ok=True)
     watch = MemoryLog(args.out)
     try:
-        run("agon", commands(args)["agon"], args.out, watch)
+        run("agon", default_arm(args), args.out, watch)
     finally:
         watch.close()
     (args.out / "memory.json").write_text(json.dumps({"own": watch.seen, "names": watch.names, "shared": watch.shared}))

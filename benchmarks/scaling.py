@@ -17,7 +17,7 @@ import matplotlib
 
 matplotlib.use("Agg")
 import matplotlib.pyplot as plt
-from step_time import arguments, commands, measured, run
+from step_time import arguments, complete, default_arm, measured, parsed, run
 
 VARIED = {
     "n": ("N", (2, 4, 8, 16)),
@@ -44,12 +44,10 @@ def measure(args: argparse.Namespace, **changed: int) -> dict[str, float]:
     """Medians of the parts of a step."""
     setting = argparse.Namespace(**{**vars(args), **changed})
     name = "_".join(f"{key}{getattr(setting, key)}" for key in VARIED)
-    command, done = commands(setting)["agon"], args.out / f"{name}.json"
-    if not done.exists() or json.loads(done.read_text()) != command:
-        run(name, command, args.out)
-        done.write_text(json.dumps(command))
-    values_by_row = measured(args.out, name, 2 * setting.n * setting.prompts, setting.ranks)
-    return {row: statistics.median(values) for row, values in values_by_row.items()}
+    arm = default_arm(setting)
+    if not complete(name, arm, args.out):
+        run(name, arm, args.out)
+    return {row: statistics.median(values) for row, values in measured(args.out, name).items()}
 
 
 def draw(results: dict[str, dict[int, dict[str, float]]], picture: Path) -> None:
@@ -86,8 +84,7 @@ def table(results: dict[str, dict[int, dict[str, float]]]) -> str:
 
 
 def main() -> None:
-    args = arguments(__doc__, "outputs/scaling").parse_args()
-    args.out.mkdir(parents=True, exist_ok=True)
+    args = parsed(arguments(__doc__, "outputs/scaling"))
     args.model = with_room(Path(args.model), args.prompt_length + max(VARIED["response_length"][1]), args.out)
     args.overrides = [*args.overrides, "actor_rollout_ref.rollout.ignore_eos=true"]
     results = {

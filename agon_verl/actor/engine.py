@@ -131,11 +131,7 @@ class MultiAdapterEngine(FSDPEngineWithLMHead):
 
     def prepare_model_inputs(self, micro_batch: TensorDict) -> tuple[dict[str, Any], dict[str, Any]]:
         inputs, output_args = super().prepare_model_inputs(micro_batch)
-        packed_attention.rows_in_use = None
-        if self._packs and "pad_size" in output_args:
-            lengths = micro_batch["input_ids"].offsets().diff().tolist()
-            padding = [output_args["pad_size"]] if output_args["pad_size"] else []
-            packed_attention.rows_in_use = PackedRows.of([*lengths, *padding], inputs["input_ids"].device)
+        packed_attention.rows_in_use = PackedRows.in_batch(micro_batch, inputs, output_args) if self._packs else None
         return inputs, output_args
 
     def _build_lora_module(self, module: Any) -> Any:

@@ -42,6 +42,20 @@ class PackedRows:
         ends = torch.tensor(lengths, dtype=torch.int32).cumsum(0, dtype=torch.int32)
         return cls(tuple(lengths), pad(ends, (1, 0)).to(device))
 
+    @classmethod
+    def in_batch(
+        cls, micro_batch: Any, inputs: Mapping[str, Any], output_args: Mapping[str, Any]
+    ) -> "PackedRows | None":
+        """From what verl's `prepare_model_inputs` takes and returns; None if it padded the rows.
+
+        With `pad_to_length` verl fills the packed row up: the filling counts as one more row.
+        """
+        if "pad_size" not in output_args:
+            return None
+        lengths = micro_batch["input_ids"].offsets().diff().tolist()
+        filling = [output_args["pad_size"]] if output_args["pad_size"] else []
+        return cls.of([*lengths, *filling], inputs["input_ids"].device)
+
 
 rows_in_use: PackedRows | None = None  # of the micro-batch whose forward or backward pass is running
 
