@@ -1,20 +1,22 @@
 r"""Completions that no model should write, through every function that reads one.
 
-    python benchmarks/fuzz_completions.py [--count 100000] [--longest 1000000] [--only fuzz growth] [--out DIR]
+    python benchmarks/fuzz_completions.py [--only fuzz growth] [--count 100000] [--longest 1000000] [--processes 1]
 
 fuzz    random and mutated completions: the labelled ones of `math_completions.jsonl` with pieces cut, repeated,
         exchanged and inserted, and pieces alone. Each is split, withheld (both settings, both domains), searched for
         its answer, compared with another, and judged. None may raise.
 growth  texts of one repeated, nested or alternating piece, up to `--longest` characters: processor time and peak memory
         of each function against the length. The exponent compares the last two lengths: 1 is linear, 0 constant, 2
-        quadratic. Writes `fuzz.md` and `fuzz.png` to --out.
+        quadratic. Writes `fuzz.md` and `fuzz.png` to `--out`.
 """
 
 import argparse
 import asyncio
 import collections
+import functools
 import json
 import math
+import multiprocessing
 import os
 import random
 import time
@@ -38,18 +40,20 @@ ROWS = [
     json.loads(line)
     for line in Path(__file__).with_name("math_completions.jsonl").read_text(encoding="utf-8").splitlines()
 ]
+LOOPS = [  # pieces in which a model may get stuck
+    "{", "$", "=", ":", " ", "\n", "`", "\\", "7", "(", "→", "中", "\u0301", "1=", "{=", "=}", "(=", "1,", "x=1, ",
+    "**", "7 + 3 = 10 ", "= 10\n", r"\frac{", r"\boxed{5}", r"\text{", "<answer>", "<answer>5</answer>", "</think>",
+    "<|im_end|>", "the answer is ", "answer to ", "Therefore 10 ", "we get 10, ", "it is 5. ", "#### 7\n", "```\n",
+    "```python\nprint(5)\n```\n", f"{WITHHELD} ",
+]  # fmt: skip
 PIECES = [
-    *"{}()[]$=,.:;!?-_^|&~#`*<>/\\\"'%+7x ",
-    "\n", "\t", "\r\n", "\u00a0", "\u2028", "\ud800", "\0", "٥", "é", "\u0301", "。", "中", "½", "²", "−", "≤", "→",
-    "$$", r"\[", r"\]", r"\(", r"\)", r"\{", r"\}", r"\\", "**", "__", "...", "####", "#### 7\n", "1=", "x=1, ", "{=",
-    "=}", "(=", "1,", "1,000", "1.5", "0.333...", "1 000 ", "7 + 3 = 10 ", "10 = x ", "= 10\n", r"\frac{",
-    r"\frac{1}{2}", r"\sqrt{", r"\left(", r"\right)", r"\boxed{", r"\boxed{5}", r"\fbox{", r"\text{", r"\text{a}",
-    r"\overline{3}", r"\begin{pmatrix}", r"\to ", r"\pm", r"\quad", r"\therefore", "x^{", "x_", "f(", "|x|<", "(A) ",
-    "1:2", "<answer>", "</answer>", "<answer>5</answer>", "<answer", "</answer ", "<think>", "</think>", "<|im_end|>",
-    "<|im_start|>user\n", "</attempt>", "the answer is ", "The answer is 10. ", "answer to ", "Answer:\n",
-    "is the answer ", "Therefore 10 ", "so ", "because ", "we get 10, ", "a total of ", "it is 5. ", "step 1 ",
-    "word ", "a ", "```", "```\n", "```python\n", "```python\nprint(5)\n```\n", "  - ```\n", f"{WITHHELD} ",
-    f"{WITHHELD}\n\n",
+    *LOOPS, *"})[],.;!?-_^|&~#*<>/\"'%+x", "\t", "\r\n", "\u00a0", "\u2028", "\ud800", "\0", "٥", "é", "。", "½",
+    "²", "−", "≤", "$$", r"\[", r"\]", r"\(", r"\)", r"\{", r"\}", r"\\", "__", "...", "####", "1,000", "1.5",
+    "0.333...", "1 000 ", "10 = x ", r"\frac{1}{2}", r"\sqrt{", r"\left(", r"\right)", r"\boxed{", r"\fbox{",
+    r"\text{a}", r"\overline{3}", r"\begin{pmatrix}", r"\to ", r"\pm", r"\quad", r"\therefore", "x^{", "x_", "f(",
+    "|x|<", "(A) ", "1:2", "</answer>", "<answer", "</answer ", "<think>", "<|im_start|>user\n", "</attempt>",
+    "The answer is 10. ", "Answer:\n", "is the answer ", "so ", "because ", "a total of ", "step 1 ", "word ", "a ",
+    "```", "```python\n", "  - ```\n", f"{WITHHELD}\n\n",
 ]  # fmt: skip
 NESTED = [
     ("{", "}"), ("(", ")"), (r"\boxed{", "}"), ("<answer>", "</answer>"), ("<think>", "</think>"), (r"\frac{1}{", "}"),
@@ -66,6 +70,7 @@ CONTROL = ControlTokens(
 )
 
 
+PER_SEED = 1_000  # completions
 Point = tuple[int, float, int]  # characters, seconds of processor time, peak bytes
 
 
@@ -119,7 +124,7 @@ READERS: dict[str, Callable[[str], object]] = {
 
 def shapes() -> dict[str, Callable[[int], str]]:
     """A text of about so many characters, by name."""
-    repeated = {repr(piece): lambda n, piece=piece: piece * (n // len(piece)) for piece in PIECES}
+    repeated = {repr(piece): lambda n, piece=piece: piece * (n // len(piece)) for piece in LOOPS}
     nested = {
         f"{opening!r} … {closing!r}": lambda n, a=opening, b=closing: a * (n // 2 // len(a)) + b * (n // 2 // len(b))
         for opening, closing in NESTED
@@ -165,7 +170,7 @@ async def judged(batch: Iterable[tuple[str, str, dict[str, bool]]]) -> list[str]
     return [str(score["verdict"]) for score in scores]
 
 
-def fuzz(count: int, seed: int = 0) -> collections.Counter[str]:
+def fuzz(count: int, seed: int) -> collections.Counter[str]:
     """The verdicts on `count` completions. The seed and the text of one that raises are in the error."""
     verdicts: collections.Counter[str] = collections.Counter()
     cases, other = [], ""
@@ -185,23 +190,14 @@ def fuzz(count: int, seed: int = 0) -> collections.Counter[str]:
     return verdicts
 
 
-def measured(reader: Callable[[str], object], text: str) -> Point:
-    """In a process of its own, which begins with nothing but the text."""
-    ours, theirs = os.pipe()
-    pid = os.fork()
-    if not pid:
-        Path("/proc/self/clear_refs").write_text("5")  # resets the peak
-        before, began = _kilobytes("VmRSS"), time.process_time()
-        reader(text)
-        point = len(text), time.process_time() - began, 1024 * (_kilobytes("VmHWM") - before)
-        os.write(theirs, json.dumps(point).encode())
-        os._exit(0)
-    os.close(theirs)
-    with open(ours, encoding="ascii") as pipe:
-        written = pipe.read()
-    os.waitpid(pid, 0)
-    characters, seconds, peak = json.loads(written)
-    return characters, seconds, peak
+def measured(case: tuple[str, str, int]) -> Point:
+    """One reader, shape and length, in a process of its own."""
+    reader, shape, length = case
+    text = shapes()[shape](length)
+    Path("/proc/self/clear_refs").write_text("5")  # resets the peak
+    before, began = _kilobytes("VmRSS"), time.process_time()
+    READERS[reader](text)
+    return len(text), time.process_time() - began, 1024 * (_kilobytes("VmHWM") - before)
 
 
 def _kilobytes(name: str) -> int:
@@ -209,13 +205,13 @@ def _kilobytes(name: str) -> int:
     return next(int(line.split()[1]) for line in lines if line.startswith(name))
 
 
-def growth(lengths: list[int]) -> dict[str, dict[str, list[Point]]]:
+def growth(lengths: list[int], processes: int) -> dict[str, dict[str, list[Point]]]:
     """By reader and shape."""
-    results: dict[str, dict[str, list[Point]]] = {}
-    for name, reader in READERS.items():
-        for shape, make in shapes().items():
-            results.setdefault(name, {})[shape] = [measured(reader, make(length)) for length in lengths]
-        print(f"  {name}: {len(results[name])} shapes", flush=True)
+    results: dict[str, dict[str, list[Point]]] = {reader: {shape: [] for shape in shapes()} for reader in READERS}
+    cases = [(reader, shape, length) for reader in READERS for shape in shapes() for length in lengths]
+    with multiprocessing.get_context("fork").Pool(processes, maxtasksperchild=1) as pool:
+        for (reader, shape, _), point in zip(cases, pool.imap(measured, cases), strict=True):
+            results[reader][shape].append(point)
     return results
 
 
@@ -268,20 +264,23 @@ def draw(results: dict[str, dict[str, list[Point]]], picture: Path) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--count", type=int, default=100_000)
-    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--processes", type=int, default=1)
     parser.add_argument("--longest", type=int, default=1_000_000)
     parser.add_argument("--only", nargs="+", default=["fuzz", "growth"])
     parser.add_argument("--out", type=Path, default=Path("outputs/fuzz"))
     arguments = parser.parse_args()
     print(f"load of the machine at the start {os.getloadavg()[0]:.1f}")
     if "fuzz" in arguments.only:
-        began = time.process_time()
-        verdicts = fuzz(arguments.count, arguments.seed)
-        taken = time.process_time() - began
-        print(f"fuzz: {arguments.count:,} completions, none raised; {taken:.0f} s of processor time; {dict(verdicts)}")
+        verdicts: collections.Counter[str] = collections.Counter()
+        seeds = range(math.ceil(arguments.count / PER_SEED))
+        with multiprocessing.get_context("fork").Pool(arguments.processes) as pool:
+            for counted in pool.imap_unordered(functools.partial(fuzz, PER_SEED), seeds):
+                verdicts.update(counted)
+                if verdicts.total() % 10_000 == 0:
+                    print(f"fuzz: {verdicts.total():,} completions, none raised; {dict(verdicts)}", flush=True)
     if "growth" in arguments.only:
         arguments.out.mkdir(parents=True, exist_ok=True)
-        results = growth([arguments.longest // 64, arguments.longest // 8, arguments.longest])
+        results = growth([arguments.longest // 64, arguments.longest // 8, arguments.longest], arguments.processes)
         (arguments.out / "fuzz.md").write_text(table(results) + "\n", encoding="utf-8")
         draw(results, arguments.out / "fuzz.png")
         print(table(results))

@@ -19,7 +19,8 @@ from reward_fns.mathematics.pool import FALSE, TRUE, PoolLimits, pool
 from reward_fns.mathematics.sentence import stated
 from reward_fns.scoring import read_completion, score_dict
 
-_LONGEST = 1000  # characters of an answer, or four times the length of the reference
+_LONGEST = 1000  # characters of an answer that is parsed, or four times the length of the reference …
+_MOST = 10_000  # … but no more: the time to parse an answer grows faster than its length
 
 
 async def compute_score(
@@ -53,7 +54,7 @@ async def compute_score(
 
 async def judge(gold: str, answer: str, finished: bool = True, limits: PoolLimits | None = None) -> str:
     """The verdict on one answer. A time-out or crash counts against the answer only if the reference alone passes."""
-    if len(answer) > max(_LONGEST, 4 * len(gold)):
+    if len(answer) > max(_LONGEST, min(4 * len(gold), _MOST)):
         return _verdict(answer.strip() == gold.strip())
     gold, answer = stated(gold), stated(answer)
     same = equal(gold, answer, finished=finished)

@@ -26,7 +26,7 @@ assert _SPEC and _SPEC.loader
 fuzz = importlib.util.module_from_spec(_SPEC)
 _SPEC.loader.exec_module(fuzz)
 SHAPES = fuzz.shapes()
-NESTED = list(SHAPES)[len(fuzz.PIECES) :]
+NESTED = list(SHAPES)[len(fuzz.LOOPS) :]
 DENSE = ["'='", "'1='", "'{='", "'=}'", "'(='", "':'", "'→'", "'x=1, '", "'it is 5. '", "'```\\n'", "'answer to '"]
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from examples.knights import compute_score, puzzles
+from examples.knights import claims, compute_score, puzzles
 
 TRUTH = "Ann is a knight, Bob is a knave, and Cy is a knight."
 
@@ -57,6 +57,11 @@ def test_guessing_scores_what_guessing_is_worth() -> None:
         for a, b, c in itertools.product(("knight", "knave"), repeat=3)
     ]
     assert sum(guesses) == 1.0
+
+
+def test_a_megabyte_of_one_word_is_read_once() -> None:
+    """From each of its letters it would take hours."""
+    assert claims("a" * 1_000_000) == {}
 
 
 def test_a_reference_that_cannot_be_read_is_the_judges_failure() -> None:

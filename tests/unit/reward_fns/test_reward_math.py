@@ -157,6 +157,14 @@ def test_a_long_answer_is_right_only_to_a_long_reference():
     assert score(f"<answer>{long}</answer>", ", ".join(map(str, reversed(range(1000)))))["verdict"] == "correct"
 
 
+def test_an_answer_of_more_than_10_000_characters_is_compared_as_text():
+    """Parsing takes longer than in proportion; four times a reference of 5,000 took seconds."""
+    long = ", ".join(map(str, range(2100)))
+    assert len(long) > 10_000
+    assert score(f"<answer>{long}</answer>", long)["verdict"] == "correct"
+    assert score(f"<answer>{long}</answer>", ", ".join(map(str, reversed(range(2100)))))["verdict"] == "wrong"
+
+
 def test_the_answer_of_a_block_or_a_box():
     assert score(r"<think>r</think>So <answer>\boxed{5}</answer>")["verdict"] == "correct"
     assert score(r"<think>r</think>\boxed{6}, no: \boxed{5}")["verdict"] == "correct"
