@@ -100,10 +100,9 @@ async def endless_body(attacker: Attacker) -> None:
 
 
 async def cancelled(attacker: Attacker) -> None:
-    """A long answer, of which the beginning is read; or none, with a further request behind it."""
-    for stream in (True, False):
-        sent = post({"messages": PROBLEM, "stream": stream, "max_tokens": 1500})
-        reader, writer = await attacker.open(sent if stream else sent * 2)
+    """A long answer that is left at its beginning, before it, and with a further request sent ahead."""
+    for stream, times in ((True, 1), (False, 1), (False, 2)):
+        reader, writer = await attacker.open(times * post({"messages": PROBLEM, "stream": stream, "max_tokens": 1500}))
         if stream:
             await reader.readuntil(b"role")
         await asyncio.sleep(0.3)

@@ -79,11 +79,9 @@ class Server:
     def health(self) -> httpx.Response:
         return httpx.get(f"{self.url}/health", trust_env=False, headers={"authorization": "Bearer first"}, timeout=60)
 
-    def memory(self) -> int:
+    def memory(self, processes: list[Path]) -> int:
         """Bytes that its processes have in memory."""
-        return sum(
-            1024 * int((path / "status").read_text().partition("VmRSS:")[2].split()[0]) for path in self.processes()
-        )
+        return sum(1024 * int((path / "status").read_text().partition("VmRSS:")[2].split()[0]) for path in processes)
 
     def connections(self) -> int:
         """To its port, as the kernel counts them on the server's side."""
@@ -306,10 +304,11 @@ def test_hostile_clients_take_nothing_from_honest_ones(pair: Path, capsys: pytes
         attackers = [Attacker(server.port) for _ in range(clients if attack else 0)]
         tasks = [asyncio.ensure_future(a.repeat(KINDS[n % len(KINDS)])) for n, a in enumerate(attackers)]
         memory: list[int] = []
+        processes = server.processes()
 
         async def watch() -> None:
             while True:
-                memory.append(server.memory())
+                memory.append(server.memory(processes))
                 await asyncio.sleep(0.1)
 
         watching = asyncio.ensure_future(watch())
