@@ -94,9 +94,11 @@ def collect(pid: int) -> dict[str, Any]:
 def end_children() -> None:
     """End all children, and what becomes a child when its parent has ended."""
     while True:
-        for pid in Path(f"/proc/self/task/{os.getpid()}/children").read_text().split():
-            os.kill(int(pid), signal.SIGKILL)
         try:
+            if os.waitpid(-1, os.WNOHANG)[0]:
+                continue
+            for pid in Path(f"/proc/self/task/{os.getpid()}/children").read_text().split():
+                os.kill(int(pid), signal.SIGKILL)
             os.wait()
         except ChildProcessError:
             return

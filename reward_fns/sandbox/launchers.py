@@ -11,6 +11,7 @@ import sys
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -26,11 +27,21 @@ _idle: list["Launcher"] = []
 _place: list[CgroupPlace | None] = []  # once searched: where memory groups can be made, if anywhere
 
 
+@dataclass(frozen=True, slots=True)
+class CollectedCommand:
+    """Its exit code (128 + n after signal n), CPU time, and whether the kernel killed it for its memory."""
+
+    code: int
+    cpu: float
+    out_of_memory: bool
+
+
 class Launcher:
     """Runs one command at a time, in a memory group if there is one."""
 
     def __init__(self, group: MemoryCgroup | None) -> None:
-        self._group, self._pid, self._kills = group, 0, 0
+        self._group, self._pid = group, 0
+        self._limit, self._kills = 0, 0  # of the group, so far
         self._connection, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         arguments = [str(theirs.fileno()), str(os.getpid())]
         if group is not None:
@@ -62,12 +73,12 @@ class Launcher:
 
     def start(self, command: Sequence[str], descriptors: Sequence[int], cwd: str, memory: int) -> int:
         """Start a command, which sees the descriptors as 0, 1, 2, …; returns its process."""
-        if self._group is not None:
+        if self._group is not None and memory != self._limit:
             try:
-                self._kills = self._group.kills()
                 self._group.limit(memory)
             except OSError as error:
                 raise SandboxError(f"the memory limit of {self._group.folder} cannot be set: {error}") from error
+            self._limit = memory
         self._pid = -1
         answer = self._ask({"command": command, "cwd": cwd}, descriptors)
         if "error" in answer:
@@ -76,16 +87,14 @@ class Launcher:
         self._pid = answer["pid"]
         return self._pid
 
-    def collect(self) -> tuple[int, float]:
-        """The exit code of the command (128 + n after signal n) and its CPU time; nothing of it is left."""
+    def collect(self) -> CollectedCommand:
+        """How the command has ended; nothing of it is left."""
         answer = self._ask({"pid": self._pid})
+        before = self._kills
+        self._kills = self._group.kills() if self._group is not None else 0
         self._pid = 0
         code = os.waitstatus_to_exitcode(answer["status"])
-        return code if code >= 0 else 128 - code, answer["cpu"]
-
-    def out_of_memory(self) -> bool:
-        """Whether the kernel has killed a process of the last command because of its memory limit."""
-        return self._group is not None and self._group.kills() > self._kills
+        return CollectedCommand(code if code >= 0 else 128 - code, answer["cpu"], self._kills > before)
 
     def close(self) -> None:
         """End it, and what it has started, and its group."""

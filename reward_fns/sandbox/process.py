@@ -196,15 +196,15 @@ def supervise(launch: Launch, stdin: bytes, limits: ProgramLimits) -> RunResult:
             if started is not None:
                 started.first.end()
             _wait(exited)
-            code, cpu = one.collect()
+            collected = one.collect()
         pipes.drain()
-        killed: Ending | None = "memory" if one.out_of_memory() else None
+        killed: Ending | None = "memory" if collected.out_of_memory else None
         ending = run.ending or pipes.over or killed
         if started is None or (ending is None and not launch.ran()):
             message = pipes.stderr.decode(errors="replace").strip()
             raise SandboxError(f"{launch.command[0]} could not start the program: {message}")
-        ending = ending or ("timeout" if cpu > limits.cpu else "exited")
-        return RunResult(ending, code, bytes(pipes.stdout), bytes(pipes.stderr), cpu, run.wall)
+        ending = ending or ("timeout" if collected.cpu > limits.cpu else "exited")
+        return RunResult(ending, collected.code, bytes(pipes.stdout), bytes(pipes.stderr), collected.cpu, run.wall)
 
 
 def set_limits(pid: int, limits: Mapping[int, tuple[int, int]]) -> None:
