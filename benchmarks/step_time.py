@@ -23,6 +23,7 @@ no row; there is no reference pass, because the KL term is off.
 import argparse
 import json
 import os
+import signal
 import statistics
 import subprocess
 import sys
@@ -51,6 +52,10 @@ PARTS = ("gen", "old_log_prob", "adv", "update_actor", "update_weights", "step")
 EARLY = "early_update"  # what streamed updates do during generation
 OF_THE_PAIR = {"model": {"lora"}, "actor": {"optim"}, "rollout": {"n", "agent", "val_kwargs"}}
 ONE_PROCESS = "vllm.v1.executor.uniproc_executor.UniProcExecutor"
+
+
+class ArmFailed(Exception):
+    """An arm has fewer steps than it should; those that were logged are in its metrics."""
 
 
 @dataclass(frozen=True)
@@ -241,7 +246,10 @@ def run(name: str, arm: Arm, out: Path, watch: Callable[[str, Path], None] | Non
         loops = out / f"{name}.loop.yaml"
         loops.write_text(OmegaConf.to_yaml(OmegaConf.create([arm.loop])))
         overrides.append(f"actor_rollout_ref.rollout.agent.agent_loop_config_path={loops}")
-    with tempfile.TemporaryDirectory(prefix="ray", dir="/tmp") as ray_dir, (out / f"{name}.log").open("w") as log:
+    with (
+        tempfile.TemporaryDirectory(prefix="ray", dir="/tmp", ignore_cleanup_errors=True) as ray_dir,  # Ray ends later
+        (out / f"{name}.log").open("w") as log,
+    ):
         environment = {**os.environ, "VERL_FILE_LOGGER_PATH": str(metrics), "RAY_TMPDIR": ray_dir}
         environment["PYTHONPATH"] = os.pathsep.join(filter(None, (str(HERE.parent), os.environ.get("PYTHONPATH"))))
         if arm.modules:
@@ -264,10 +272,8 @@ def run(name: str, arm: Arm, out: Path, watch: Callable[[str, Path], None] | Non
         finally:
             process.terminate()
             process.wait()
-        if process.returncode:
-            raise SystemExit(f"{name} failed: see {out / f'{name}.log'}")
-    if not complete(name, arm, out):
-        raise SystemExit(f"{name} ended after {len(_logged(out, name))} steps: see {out / f'{name}.log'}")
+    if process.returncode or not complete(name, arm, out):
+        raise ArmFailed(f"{name} ended after {len(_logged(out, name))} steps: see {out / f'{name}.log'}")
     return metrics
 
 
@@ -397,17 +403,24 @@ def main() -> None:
     parser.add_argument("--table", action="store_true", help="run nothing")
     args = parsed(parser)
     chosen = args.only or (("stock", "fair", "agon") if args.fair else ("stock", "agon"))
+    problems = []
     for name, arm in arms(args).items():
         if name in chosen and not args.table and not complete(name, arm, args.out):
-            run(name, arm, args.out)
+            try:
+                run(name, arm, args.out)
+            except ArmFailed as error:  # the others can still be measured
+                problems.append(str(error))
     there = {name: measured(args.out, name) for name in ARMS if (args.out / f"{name}.arm.json").exists()}
     results = {name: rows for name, rows in there.items() if rows}
     if results:
         (args.out / "table.md").write_text(table(results) + "\n")
         print(table(results))
-        if args.mean_length and (problem := unequal_work(results)):
-            raise SystemExit(f"the arms cannot be compared: {problem}")
+        if args.mean_length and (unequal := unequal_work(results)):
+            problems.append(f"the arms cannot be compared: {unequal}")
+    if problems:
+        raise SystemExit("\n".join(problems))
 
 
 if __name__ == "__main__":
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit("stopped: repeat the command for the other arms"))
     main()

@@ -3,6 +3,7 @@
 import asyncio
 import json
 import os
+import sys
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
@@ -295,6 +296,35 @@ def test_the_table_is_made_of_the_arms_that_are_there(tmp_path: Path) -> None:
     assert unequal_work(results) is None
     write(tmp_path, "agon", [50, 40, 11, 10, 12], length=21.0)
     assert unequal_work({name: measured(tmp_path, name) for name in ("fair", "agon")}) is not None
+
+
+def test_an_arm_that_fails_leaves_the_others_to_be_measured(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    begun = []
+
+    def run(name: str, arm: Arm, out: Path) -> None:
+        begun.append(name)
+        write(out, name, [4.0, 3.0, 2.0, 2.0])
+        (out / f"{name}.arm.json").write_text(json.dumps(vars(arm)))
+        if name == "fair":
+            os.truncate(out / "fair.jsonl", 100)
+            raise step_time.ArmFailed("fair ended after 0 steps")
+
+    monkeypatch.setattr(step_time, "run", run)
+    made(monkeypatch, tmp_path, "--steps", "4")
+    sys.argv.append("--fair")
+    with pytest.raises(SystemExit, match="fair ended after 0 steps"):
+        step_time.main()
+    printed = capsys.readouterr().out
+    assert begun == ["stock", "fair", "agon"]
+    assert (
+        "stock verl (2 steps) | Agon (2 steps)" in printed
+        and printed.strip() == (tmp_path / "table.md").read_text().strip()
+    )
+    with pytest.raises(SystemExit):
+        step_time.main()
+    assert begun == ["stock", "fair", "agon", "fair"]
 
 
 def test_a_complete_arm_is_not_run_again(tmp_path: Path) -> None:
