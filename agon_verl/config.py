@@ -96,6 +96,7 @@ class AgonConfig:
     max_failed: Share = 0.1
     engine_timeout: Annotated[float, Field(gt=0)] = 600.0
     trust_checkpoint: bool = False
+    streamed: bool = True
 
     def __post_init__(self) -> None:
         alone, share = self.players == "one", self.opponent.share

@@ -5,8 +5,8 @@ generated its rows: each row has a field with its name (`ADAPTER`), and a batch 
 from stock verl, besides the number of adapters:
 
 - The adapters' initial weights are seeded; verl's differ between two runs of one config.
-- Gradients are dropped right after a step. verl clips the norm over all parameters, so gradients left by one adapter
-  would shrink the next update of another.
+- Gradients are dropped right after a step, and those of other adapters are set aside during it. verl clips the norm
+  over all parameters, so they would shrink the update.
 - Adapters and their moments are float32 whatever `fsdp_config.model_dtype` is. bfloat16 would round every update, and
   lose one of 5e-5 on entries of at least 1/64, where half a step is larger: 39 % of a fresh `lora_A` with 1,536 inputs,
   none with 4,096. verl casts adapters to the base's dtype; FSDP2 only wants one dtype among the parameters that train.
@@ -14,6 +14,7 @@ from stock verl, besides the number of adapters:
 - A loss that averages over sequences counts the rows that carry loss, not the padding rows.
 - Log-probabilities and entropies are computed for all tokens at once, in float32 (`log_probs.py`).
 - With a single update per rollout, the old log-probs are the update's own (`on_policy.py`).
+- An update can come in parts (`PART`), as its rows are sampled; the optimizer steps once, in `finish_update`.
 - Rows can be packed without FlashAttention (`packed_attention.py`); where they are padded, a dynamic micro-batch is
   limited by its tokens with the padding. verl counts the tokens without, and pads afterwards.
 """
@@ -49,7 +50,7 @@ from verl.workers.engine.utils import prepare_micro_batches
 from agon_verl.actor import packed_attention
 from agon_verl.actor.log_probs import token_entropy, token_log_probs
 from agon_verl.actor.minibatches import cut_into, even_parts, padded_parts
-from agon_verl.actor.on_policy import ONLY_UPDATE, on_policy
+from agon_verl.actor.on_policy import ONLY_UPDATE, on_policy, scaled
 from agon_verl.actor.optim import LINEAR, linear_decay
 from agon_verl.actor.packed_attention import PACKED_SDPA, PackedRows, attention_for, require_packable
 from agon_verl.actor.tensors import adapter_distance, adapter_parameters, gather, load, misfits, save, shard_like
@@ -57,6 +58,16 @@ from agon_verl.config import Opponent
 from agon_verl.errors import CheckpointError, ConfigError
 from agon_verl.pair.checkpoint import ADAPTER_FILE, TRAINING_STATE
 from agon_verl.rollout.wire import ADAPTER, MODEL_TYPE, lora_ids, past_of, sync_name
+
+PART = "part"  # the trainer sets it on rows whose update is not complete
+
+
+@dataclasses.dataclass
+class Parts:
+    """Tokens with loss, over all ranks: of the first part of an update, and of those so far."""
+
+    first: int
+    total: int = 0
 
 
 def adapter_of(data: TensorDict, adapters: Sequence[str]) -> str:
@@ -93,6 +104,7 @@ class MultiAdapterEngine(FSDPEngineWithLMHead):
         transformer_impl.prepare_micro_batches = micro_batches
         transformer_impl.verl_F.entropy_from_logits = self.compute_entropy_from_logits = token_entropy
         self.steps = 0  # optimizer steps that were begun, of all adapters
+        self._parts: dict[str, Parts] = {}  # of the updates that were begun and not finished, by adapter
         self.distance = 0.0  # between the first two adapters, as of the last sync
         self.past: dict[str, dict[str, torch.Tensor]] = {}  # an earlier snapshot of each adapter, for `agon.opponent`
         self._next_past: dict[str, dict[str, torch.Tensor]] = {}
@@ -190,6 +202,7 @@ class MultiAdapterEngine(FSDPEngineWithLMHead):
         return torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: linear_decay(step, warmup, total))
 
     def activate(self, adapter: str) -> None:
+        self.active = adapter
         self.module.set_adapter(adapter)
         self.optimizer = self.optimizers[adapter]
         self.lr_scheduler = self.lr_schedulers[adapter]
@@ -205,13 +218,50 @@ class MultiAdapterEngine(FSDPEngineWithLMHead):
         most = tu.get_non_tensor_data(data, "micro_batch_size_per_gpu", default=None) or len(data)
         _, micro = even_parts(len(data), most)
         tu.assign_non_tensor(data, global_batch_size=int(rows), micro_batch_size_per_gpu=micro)
-        only = tu.get_non_tensor_data(data, ONLY_UPDATE, default=False)
-        return super().train_batch(data, on_policy(loss_function) if only else loss_function)
+        if tu.get_non_tensor_data(data, ONLY_UPDATE, default=False):
+            loss_function = on_policy(loss_function)
+        if tu.get_non_tensor_data(data, PART, default=False):
+            return self._add_part(data, loss_function)
+        return super().train_batch(data, loss_function)
+
+    def _add_part(self, data: TensorDict, loss_function: Callable) -> Any:
+        """Add the gradient of some rows to the active adapter's, and take no step.
+
+        The loss is a mean over the tokens of all parts, whose number is known at the end. So the mean over each part is
+        weighted by its tokens, in units of the first part's, which keeps the gradient's size; `finish_update` divides.
+        """
+        tokens = data["loss_mask"].sum().to(get_device_id())
+        torch.distributed.all_reduce(tokens, group=self.get_data_parallel_group())
+        parts = self._parts.setdefault(self.active, Parts(first=int(tokens)))
+        parts.total += int(tokens)
+        weight = int(tokens) / parts.first
+        output = self.forward_backward_batch(data, scaled(loss_function, weight))
+        output["loss"] = [loss / weight for loss in output["loss"]]
+        return output
+
+    def finish_update(self, adapter: str) -> tuple[float, float]:
+        """The optimizer's step over all parts. Returns the norm of the gradient, and the learning rate after it."""
+        self.activate(adapter)
+        parts = self._parts.pop(adapter)
+        for parameter in adapter_parameters(self.module, adapter).values():
+            if parameter.grad is not None:
+                parameter.grad.mul_(parts.first / parts.total)
+        return self.optimizer_step(), self.lr_scheduler_step()
+
+    def optimizer_zero_grad(self) -> None:
+        """Nothing: `optimizer_step` drops the gradients that it used."""
 
     def optimizer_step(self) -> float:
+        """Of the active adapter. verl clips the norm over all parameters, so the others' gradients are set aside."""
         self.steps += 1
+        others = [other for other in self.adapters if other != self.active]
+        aside = {p: p.grad for other in others for p in adapter_parameters(self.module, other).values()}
+        for parameter in aside:
+            parameter.grad = None
         norm = super().optimizer_step()
         self.optimizer.zero_grad(set_to_none=True)
+        for parameter, gradient in aside.items():
+            parameter.grad = gradient
         return norm
 
     def to(self, device: str, model: bool = True, optimizer: bool = True, grad: bool = True) -> None:

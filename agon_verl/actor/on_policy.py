@@ -34,6 +34,16 @@ def on_policy(loss_function: Callable) -> Callable:
     return loss
 
 
+def scaled(loss_function: Callable, weight: float) -> Callable:
+    """The same loss times `weight`; its metrics stay as they are."""
+
+    def loss(model_output: dict[str, torch.Tensor], data: TensorDict, dp_group: Any = None) -> tuple[Any, dict]:
+        value, metrics = loss_function(model_output=model_output, data=data, dp_group=dp_group)
+        return value * weight, metrics
+
+    return loss
+
+
 def _gap(data: TensorDict) -> dict[str, Metric]:
     """The gap between the rollout's and the trainer's probabilities, under verl's names; means over all tokens."""
     if ROLLOUT not in data.keys():

@@ -6,12 +6,14 @@ import os
 from typing import Any
 
 import torch
+from tensordict import TensorDict
 from verl.single_controller.base.decorator import Dispatch, register
+from verl.utils import tensordict_utils as tu
 from verl.workers.engine_workers import ActorRolloutRefWorker, TrainingWorker
 from verl.workers.rollout import base as rollouts
 
 from agon_verl.actor import self_check
-from agon_verl.actor.engine import owner
+from agon_verl.actor.engine import PART, owner
 from agon_verl.actor.self_check import UNMARKED, Mark, Marks
 from agon_verl.actor.served import Sample
 from agon_verl.cpu.platform import cpu_only
@@ -20,12 +22,18 @@ from agon_verl.rollout.wire import MODEL_TYPE
 
 
 class MultiAdapterTrainingWorker(TrainingWorker):
-    """The only changes: which engine it takes from verl's registry, and on a CPU it computes on all cores."""
+    """The changes: its engine from verl's registry, updates in parts, and on a CPU it computes on all cores."""
 
     def __init__(self, config: Any) -> None:
         if cpu_only():  # Ray allows one thread per actor, and vLLM is idle while this one works
             torch.set_num_threads(max(1, (os.cpu_count() or 1) // int(os.environ.get("RAY_LOCAL_WORLD_SIZE", "1"))))
         super().__init__(dataclasses.replace(config, model_type=MODEL_TYPE))
+
+    def train_batch(self, data: TensorDict) -> TensorDict:
+        """The schedule advances with the optimizer, which does not step after a part."""
+        if tu.get_non_tensor_data(data, PART, default=False):
+            tu.assign_non_tensor(data, update_lr_scheduler=False)
+        return super().train_batch(data)
 
 
 class MultiAdapterWorker(ActorRolloutRefWorker):
@@ -49,6 +57,10 @@ class MultiAdapterWorker(ActorRolloutRefWorker):
     def updates(self) -> tuple[int, ...]:
         """Counts that grow with each change of an adapter or its schedule. No answer: this rank cannot save."""
         return (self.actor.engine.steps, *(s.last_epoch for s in self.actor.engine.lr_schedulers.values()))
+
+    @register(dispatch_mode=Dispatch.ONE_TO_ALL)
+    def finish_update(self, adapter: str) -> tuple[float, float]:
+        return self.actor.engine.finish_update(adapter)
 
     @register(dispatch_mode=Dispatch.ONE_TO_ALL)
     def skip_update(self, adapter: str) -> float:

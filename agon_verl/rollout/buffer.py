@@ -1,13 +1,50 @@
 """Waiting for the pairs of a step."""
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
+from transfer_queue import KVBatchMeta
 from verl.trainer.ppo.v1.replay_buffer import ReplayBuffer
+
+from agon_verl.rollout.row_key import DRAFT, RowKey
 
 POLL_SECONDS = 0.1  # verl's default of 2.0 is long beside a short step
 CHECK_SECONDS = 5.0
+
+
+@dataclass(frozen=True)
+class Progress:
+    """What is stored of a step's pairs: the tag of each row, and the problems whose pairs have all ended."""
+
+    partition: str
+    tags: Mapping[str, dict[str, Any]]
+    over: frozenset[str]
+
+    @property
+    def ended(self) -> int:
+        return len(self.over)
+
+    @cached_property
+    def _rows(self) -> dict[tuple[str, int], list[str]]:
+        rows: dict[tuple[str, int], list[str]] = {}
+        for key in sorted(self.tags):
+            row = RowKey.parse(key)
+            rows.setdefault((row.uid, row.stream), []).append(key)
+        return rows
+
+    def rows_of(self, problem: str, stream: int) -> list[str]:
+        return self._rows.get((problem, stream), [])
+
+    def complete(self, stream: int, n: int) -> set[str]:
+        """The problems to whose rows of this stream none will be added. A challenge may fail, so its group waits."""
+        drafted = {problem for (problem, index), rows in self._rows.items() if index == DRAFT and len(rows) == n}
+        return set(self.over) | (drafted if stream == DRAFT else set())
+
+    def batch(self, keys: Sequence[str]) -> KVBatchMeta:
+        return KVBatchMeta(partition_id=self.partition, keys=list(keys), tags=[self.tags[key] for key in keys])
 
 
 class PairBuffer(ReplayBuffer):
@@ -17,6 +54,15 @@ class PairBuffer(ReplayBuffer):
         super().__init__(*args, poll_interval=POLL_SECONDS, **kwargs)
         self.check_alive: Callable[[], None] = lambda: None
         self._last_check = time.monotonic()
+
+    def progress(self, partition: str) -> Progress:
+        self._sync_metadata_from_transfer_queue()
+        over = self.finished_keys[partition] | self.failure_keys[partition]
+        return Progress(partition, dict(self.partitions[partition]), frozenset(over))
+
+    def wait(self) -> None:
+        """Until the next look at the progress."""
+        self._wait_for_next_poll("train", time.time())
 
     def _wait_for_next_poll(self, partition_id: str, last_debug_time: float) -> float:
         if time.monotonic() - self._last_check > CHECK_SECONDS:

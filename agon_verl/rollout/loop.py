@@ -9,6 +9,7 @@ import asyncio
 import hashlib
 import random
 import time
+from collections.abc import Awaitable, Callable
 from contextvars import ContextVar
 from dataclasses import asdict, replace
 from typing import Any
@@ -57,6 +58,7 @@ class PairOutput(AgentLoopOutput):
 
 
 _adapter: ContextVar[str] = ContextVar("adapter")  # of the stage that a task plays; two may run concurrently
+_publish: ContextVar[Callable[[PairOutput], Awaitable[None]] | None] = ContextVar("publish", default=None)
 
 
 class _Client:
@@ -91,9 +93,13 @@ class AgonAgentLoop(SingleTurnAgentLoop):
             )
         else:
             draft = await self._stage(kwargs["drafter"], problem, sampling_params, kwargs)
+            publish = _publish.get()
+            published = asyncio.ensure_future(publish(draft)) if publish else None
             attempt = await self.loop.run_in_executor(None, self._attempt, problem, draft)
             messages = challenge_messages(problem, attempt.shown)
             challenge = await self._stage(kwargs["challenger"], messages, challenge_sampling, kwargs)
+            if published:
+                await published
         challenge.extra_fields["attempt"] = asdict(attempt)
         challenge.extra_fields["copied"] = await self.loop.run_in_executor(
             None, self._copied, problem, attempt, challenge
@@ -143,7 +149,11 @@ class AgonAgentLoop(SingleTurnAgentLoop):
 
 # verl's class is a Ray actor already; its plain class is what can be subclassed.
 class AgonAgentLoopWorker(AgentLoopWorkerTQ.__ray_metadata__.modified_class):
-    """The only change is the reward: both sides are verified, then the challenge is compared with the draft."""
+    """Changes the reward: both sides are verified, then the challenge is compared with the draft.
+
+    In a streamed step a draft is verified and stored when it ends, so that its group can be trained on early; it is
+    stored again with its challenge.
+    """
 
     def __init__(self, config: Any, *args: Any, **kwargs: Any) -> None:
         super().__init__(config, *args, **kwargs)
@@ -158,9 +168,12 @@ class AgonAgentLoopWorker(AgentLoopWorkerTQ.__ray_metadata__.modified_class):
         failures, self._failures = self._failures, []
         return failures
 
-    async def _run_agent_loop(self, *args: Any, **kwargs: Any) -> Any:
+    async def _run_agent_loop(self, sampling_params: dict[str, Any], trajectory: dict[str, Any], **kwargs: Any) -> Any:
+        if kwargs["streamed"]:
+            row = {name: value for name, value in kwargs.items() if name not in ("agent_name", "trace")}
+            _publish.set(lambda draft: self._agent_loop_postprocess([draft], False, **row))
         try:
-            return await super()._run_agent_loop(*args, **kwargs)
+            return await super()._run_agent_loop(sampling_params, trajectory, **kwargs)
         except Exception as error:  # verl logs it and counts the session as failed; the trainer reports the reason
             self._failures.append(describe_error(error))
             raise
@@ -175,15 +188,21 @@ class AgonAgentLoopWorker(AgentLoopWorkerTQ.__ray_metadata__.modified_class):
         return _outcome(output)
 
     async def _compute_score(self, outputs: list[PairOutput], kwargs: dict[str, Any]) -> None:
-        draft, challenge = outputs
-        a, b = await asyncio.gather(self._verify(draft, kwargs), self._verify(challenge, kwargs))
         game = replace(self.game, **kwargs["method"])
+        draft, *challenges = outputs
+        if draft.own_score is None:
+            scores = await asyncio.gather(*(self._verify(output, kwargs) for output in outputs))
+            _set_reward(draft, standalone_reward(scores[0], game.format_weight), {})
+        else:
+            scores = [_outcome(draft), *[await self._verify(output, kwargs) for output in challenges]]
+        if not challenges:
+            return
+        (challenge,), (a, b) = challenges, scores
         draft_reward = standalone_reward(a, game.format_weight)
         reward = challenge_reward(
             game.reward, b, a, format_weight=game.format_weight, tiebreak_weight=game.tiebreak_weight
         )
         attempt = challenge.extra_fields["attempt"]
-        _set_reward(draft, draft_reward, {})
         _set_reward(
             challenge,
             reward,
@@ -245,9 +264,10 @@ def _set_reward(output: PairOutput, score: float, more: dict[str, Any]) -> None:
 
 
 class AgonAgentLoopManager(AgentLoopManagerTQ):
-    """Sends every session its drafter and challenger; the trainer sets `roles` before it submits a batch."""
+    """Sends every session its drafter and challenger; the trainer sets `roles` and `streamed` before a batch."""
 
     roles: Roles
+    streamed = False  # whether drafts are stored when they end
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -263,6 +283,7 @@ class AgonAgentLoopManager(AgentLoopManagerTQ):
         tu.assign_non_tensor_data(prompts, "challenger", self.roles.challenger)
         method = {**self.game.method, "reads": "summary", "rival": "own"} if validating else self.game.method
         tu.assign_non_tensor_data(prompts, "method", method)
+        tu.assign_non_tensor_data(prompts, "streamed", self.streamed and not validating)
         tu.assign_non_tensor_data(
             prompts, "challenge_sampling", {} if validating else dict(self.game.challenge_sampling)
         )

@@ -1,7 +1,8 @@
 """`trainer.v1.trainer_mode=agon`: the step of the paper's Algorithm 1, on verl's synchronous trainer.
 
-The classes below this one each do one job: `update.py` (one adapter's update), `validation.py`, `guarded.py` (failures,
-alarms), `resumable.py` (checkpoints), `multi_adapter.py` (which worker and server verl starts).
+The classes below this one each do one job: `streamed.py` (updates that begin while vLLM samples), `update.py` (one
+adapter's update), `validation.py`, `guarded.py` (failures, alarms), `resumable.py` (checkpoints), `multi_adapter.py`
+(which worker and server verl starts).
 
     1      input: problems, adapters A and B, N = `rollout.n`, the step, the reward
     2      who drafts, who challenges            `game/roles.py`
@@ -26,24 +27,26 @@ from agon_verl.rollout.wire import pair_of
 from agon_verl.trainer.batches import concat, put_rewards, select
 from agon_verl.trainer.metrics import step_metrics
 from agon_verl.trainer.records import overlap
+from agon_verl.trainer.streamed import StreamingTrainer
 from agon_verl.trainer.streams import STREAMS, share_rival, split_streams
-from agon_verl.trainer.update import Stream, UpdatingTrainer, group_relative
+from agon_verl.trainer.update import Stream, group_relative
 
 for stream in STREAMS:  # one name per stream: the same formula, on different rewards
     register_adv_est(f"agon_{stream}")(group_relative)
 
 
-class AgonTrainer(UpdatingTrainer):
+class AgonTrainer(StreamingTrainer):
     def on_step_begin(self) -> None:
         super().on_step_begin()
         self.agent_loop_manager.roles = self._roles()
+        self.agent_loop_manager.streamed = self._streams
 
     def _step_once(self, metrics: dict, timing_raw: dict, sample_batch_size: int) -> KVBatchMeta:
         """Algorithm 1; the comments are its line numbers."""
         self.timing_raw = timing_raw
         who = self._roles()  # 2
         with marked_timer("gen", timing_raw):
-            batch = self._sample_pairs(metrics, sample_batch_size)  # 3-7
+            batch = self._sample_pairs(who, metrics, sample_batch_size)  # 3-7, and early parts of 8-10
         streams = self._split(batch, who, metrics)
         by_adapter = [[s for s in streams if s.adapter == adapter] for adapter in dict.fromkeys(who)]
         rows = concat([self._train_adapter(own, metrics) for own in by_adapter])  # 8-10
@@ -55,10 +58,11 @@ class AgonTrainer(UpdatingTrainer):
     def _roles(self) -> Roles:
         return roles(self.global_steps, self.game.rotation, self.game.players)
 
-    def _sample_pairs(self, metrics: dict, sample_batch_size: int) -> KVBatchMeta:
+    def _sample_pairs(self, who: Roles, metrics: dict, sample_batch_size: int) -> KVBatchMeta:
         """Wait for the pairs of this step. The agent loop plays them: draft, withhold, challenge, reward."""
         self.on_sample_begin()
         with self._failures_limited(sample_batch_size * self.config.actor_rollout_ref.rollout.n, metrics):
+            self._train_while_sampling(who, sample_batch_size)
             batch, off_policy_metrics = self.replay_buffer.sample(
                 global_steps=self.global_steps, partition_id="train", batch_size=sample_batch_size
             )

@@ -11,7 +11,7 @@ Departures from stock verl:
 """
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -140,7 +140,7 @@ class UpdatingTrainer(ValidatingTrainer):
         batch.reorder(interleave_minibatches(len(batch.keys), self._plan.ranks, self._plan.mini_batches))
         return batch
 
-    def _update_actor(self, batch: KVBatchMeta, metrics: dict) -> KVBatchMeta:
+    def _update_actor(self, batch: KVBatchMeta, metrics: dict, more: Mapping[str, Any] = {}) -> KVBatchMeta:
         """One pass over live rows. The loss counts the rows that carry loss (`MultiAdapterEngine.train_batch`)."""
         actor = self.config.actor_rollout_ref.actor
         in_loss, only = actor.entropy_coeff != 0.0, self._is_only_update
@@ -153,6 +153,7 @@ class UpdatingTrainer(ValidatingTrainer):
             "seed": actor.data_loader_seed,
             "dataloader_kwargs": {"shuffle": actor.shuffle},
             "temperature": self.config.actor_rollout_ref.rollout.temperature,
+            **more,
         }
         output = self.actor_rollout_wg.update_actor(update_input(batch, settings))
         values = reduce_metrics(rename_dict(output["metrics"], "actor/"))

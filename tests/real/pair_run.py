@@ -1,7 +1,8 @@
 """The run that `test_pair_run.py` and `test_methods.py` share: start-up takes most of a run on a small machine.
 
 Its first four steps play Agon, and the probe compares the state before and after each update. Then every method of the
-paper plays two steps, one with each assignment of roles: what a method sets travels with each problem.
+paper plays two steps, one with each assignment of roles: what a method sets travels with each problem. These steps are
+streamed: micro-batches are so small that updates begin while vLLM still samples.
 """
 
 import json
@@ -29,6 +30,7 @@ def start(tiny: Path, folder: Path) -> Run:
         *sizes(tiny),
         "agon.init_noise=0.3",  # so that the adapters differ from the first step
         f"actor_rollout_ref.actor.optim.lr={LEARNING_RATE}",
+        "actor_rollout_ref.actor.ppo_max_token_len_per_gpu=512",
         "trainer.v1.trainer_mode=agon_probe",
         "trainer.total_epochs=2",
         f"trainer.total_training_steps={LAST_STEP}",
@@ -43,7 +45,9 @@ def start(tiny: Path, folder: Path) -> Run:
         "PROBE_LOG": str(folder / "probe.jsonl"),
         "PROBE_LOG_STEPS": str(STEPS),
         "PROBE_DEAD_STEP": str(DEAD_STEP),
-        "PROBE_METHODS": json.dumps([{}] * STEPS + [settings(method).method for method in PLAYED]),
+        "PROBE_METHODS": json.dumps(
+            [{"streamed": False}] * STEPS + [{**settings(method).method, "streamed": True} for method in PLAYED]
+        ),
         "PROBE_BATCHES": str(folder / "batches.jsonl"),
     }
     return succeeded(main_ppo(folder, *overrides, env=probe))

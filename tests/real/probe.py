@@ -83,6 +83,7 @@ def _register(_: object) -> None:
                 "roles": self._roles(),
                 "scores": scores,
                 "adapters": dict(zip(batch.keys, data[ADAPTER], strict=True)),
+                "lengths": {key: tag["seq_len"] for key, tag in zip(batch.keys, batch.tags, strict=True)},
                 "streams": [[s.name, s.adapter, s.live.keys, s.dead.keys] for s in streams],
             }
             with Path(os.environ["PROBE_BATCHES"]).open("a") as log:
@@ -94,8 +95,8 @@ def _register(_: object) -> None:
                 self.agent_loop_manager.game = self.game
             super().on_step_begin()
 
-        def _update_actor(self, batch, metrics):
-            rows = super()._update_actor(batch, metrics)
+        def _update_actor(self, batch, metrics, *more):
+            rows = super()._update_actor(batch, metrics, *more)
             if self.global_steps == int(os.environ.get("PROBE_KILL_STEP", -1)):
                 if kill_marked(f"RAY_TMPDIR={os.environ['RAY_TMPDIR']}", "VLLM::EngineCore"):
                     time.sleep(NOTICED)

@@ -228,6 +228,45 @@ def test_micro_batches_are_cut_evenly_and_teach_the_same(tiny: Path) -> None:
         torch.testing.assert_close(_plain(cut[name]), _plain(tensor), atol=1e-7, rtol=1e-5)
 
 
+def test_an_update_in_parts_teaches_what_one_batch_teaches(tiny: Path) -> None:
+    """The parts have different lengths, and those of the other adapter come between them."""
+    whole, parts = (make_engine(tiny, "agon.init_noise=0.3", "actor_rollout_ref.actor.optim.lr=0.01") for _ in range(2))
+    engine, loss = whole
+    norms, rates, before = {}, {}, snapshot(engine)
+    for adapter, seed in (("A", 1), ("B", 2)):
+        norms[adapter] = update(engine, loss, masked(batch(adapter, rows=6, seed=seed)))["metrics"]["grad_norm"]
+        rates[adapter] = engine.lr_scheduler_step()
+    expected, (engine, loss) = snapshot(engine), parts
+    rows = {adapter: masked(batch(adapter, rows=6, seed=seed)) for adapter, seed in (("A", 1), ("B", 2))}
+    for part in (slice(0, 1), slice(1, 4), slice(4, 6)):
+        for adapter in "BA":
+            data = tu.index_select_tensor_dict(rows[adapter], list(range(6))[part])
+            tu.assign_non_tensor(data, part=True)
+            update(engine, loss, data)
+            assert engine.steps == 0
+    assert not differing(before, snapshot(engine))
+    for adapter in "AB":
+        norm, rate = engine.finish_update(adapter)
+        assert norm == pytest.approx(norms[adapter], rel=1e-5) and rate == rates[adapter]
+    assert all(parameter.grad is None for parameter in engine.module.parameters())
+    after = snapshot(engine)
+    assert differing(before, after) == differing(before, expected)
+    for name, tensor in expected.items():
+        # The first moment is a tenth of the gradient. Adam divides it by its size, so a tiny gradient's rounding shows.
+        exact = name.endswith(".exp_avg")
+        torch.testing.assert_close(
+            _plain(after[name]), _plain(tensor), atol=1e-7 if exact else 1e-4, rtol=1e-5 if exact else 1e-4
+        )
+
+
+def masked(data: TensorDict) -> TensorDict:
+    """Rows whose losses count different numbers of tokens."""
+    for name in ("response_mask", "loss_mask"):
+        for row, mask in enumerate(data[name].unbind()):
+            mask[row % RESPONSE + 1 :] = 0
+    return data
+
+
 @pytest.mark.parametrize("coefficient", [0.0, 0.1])
 def test_the_first_update_needs_no_pass_for_its_old_log_probs(tiny: Path, coefficient: float) -> None:
     """Against verl's way, the pass and then the update: weights, norm of the gradient, what the pass is read for."""

@@ -35,6 +35,17 @@ def test_every_method_generates_the_same_number_of_rollouts(steps) -> None:
         assert metrics["ledger/problems"] == PROMPTS
 
 
+def test_updates_begin_while_others_sample_and_count_every_live_row_once(steps) -> None:
+    for method, metrics, batch, _ in steps:
+        streamed = method not in ("grpo", "shared_hidden")  # of which one group, or one rival, needs all rows
+        assert ("timing_s/early_update" in metrics) == streamed, method
+        for adapter in "AB":
+            live = [key for _, owner, keys, _ in batch["streams"] for key in keys if owner == adapter]
+            trained = metrics.get(f"{adapter}/global_seqlen/mean", 0)
+            assert trained == sum(batch["lengths"][key] for key in live), (method, adapter)
+    assert any(metrics.get("timing_s/early_update", 0) > 0 for _, metrics, _, _ in steps)
+
+
 def test_who_plays_and_who_learns(steps) -> None:
     for method, metrics, batch, pairs in steps:
         one = method in ("grpo", "self_refine")
