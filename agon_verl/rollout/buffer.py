@@ -56,9 +56,11 @@ class PairBuffer(ReplayBuffer):
         self._last_check = time.monotonic()
 
     def progress(self, partition: str) -> Progress:
+        """A row's key is listed before its fields are there; its tag comes with them."""
         self._sync_metadata_from_transfer_queue()
         over = self.finished_keys[partition] | self.failure_keys[partition]
-        return Progress(partition, dict(self.partitions[partition]), frozenset(over))
+        stored = {key: tag for key, tag in self.partitions[partition].items() if tag.get("status") == "success"}
+        return Progress(partition, stored, frozenset(over))
 
     def wait(self) -> None:
         """Until the next look at the progress."""
