@@ -29,7 +29,7 @@ def test_recipe_composes_and_passes_the_checks(name: str) -> None:
     assert config.trainer.v1.trainer_mode == "agon"
     check_settings(config)
     OmegaConf.resolve(config)
-    differs = {"domain": "code", "reward_timeout": 600} if name == "agon_code" else {}
+    differs = {"agon_code": {"domain": "code", "reward_timeout": 600}, "agon_cpu": {"streamed": False}}.get(name, {})
     assert AgonConfig.read(config) == AgonConfig(**differs)  # otherwise the dataclass's defaults are the recipes'
 
 
