@@ -290,8 +290,6 @@ def test_a_long_run_keeps_its_machine_alive(service, monkeypatch):
 def test_machines_are_ended_at_exit(service):
     source = f"""
 import asyncio
-import base64
-import json
 from reward_fns.sandbox import *
 from reward_fns.sandbox.e2b import E2BSandbox
 print(asyncio.run(E2BSandbox(slots=1).run({DOUBLE!r})).stdout)
