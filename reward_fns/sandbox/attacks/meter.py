@@ -13,6 +13,8 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from reward_fns.sandbox.bwrap import INODES
+
 _PAUSE = 0.004  # seconds between two looks, at least
 _TICKS = os.sysconf("SC_CLK_TCK")
 _PAGE = os.sysconf("SC_PAGE_SIZE")
@@ -38,6 +40,7 @@ class RunUse:
     load: float = 0.0  # mean of the machine's runnable tasks per core
     looks: int = 0
     over_memory: float = 0.0  # seconds above the trace's mark
+    over_inodes: float = 0.0  # seconds above a tenth more than the limit
     program: set[int] = field(default_factory=set)
     group: "MemoryGroup | None" = None  # of its own
 
@@ -187,7 +190,9 @@ class Meter(threading.Thread):
         run.ended = now
         run.looks += 1
         run.load += (max(runnable - 1, 1) / self._cores - run.load) / run.looks
-        in_tmp = self._look_at_run(run, program)
+        in_tmp, inodes = self._look_at_run(run, program)
+        run.inodes = max(run.inodes, inodes)
+        run.over_inodes += since if inodes > 1.1 * INODES else 0.0
         if run.group is not None:
             used = run.group.usage()
         elif trace.group is not None:
@@ -197,7 +202,7 @@ class Meter(threading.Thread):
         run.memory = max(run.memory, used)
         run.over_memory += since if used > trace.mark else 0.0
 
-    def _look_at_run(self, use: RunUse, program: set[int]) -> int:
+    def _look_at_run(self, use: RunUse, program: set[int]) -> tuple[int, int]:
         tasks = 0
         for pid in program:
             with suppress(*_GONE):
@@ -210,8 +215,8 @@ class Meter(threading.Thread):
         use.tasks, use.processes = max(use.tasks, tasks), max(use.processes, len(program))
         return self._tmp_of(use, program)
 
-    def _tmp_of(self, use: RunUse, program: set[int]) -> int:
-        """The bytes in the program's own /tmp; the number and the largest size of its files are noted."""
+    def _tmp_of(self, use: RunUse, program: set[int]) -> tuple[int, int]:
+        """The bytes and the files in the program's own /tmp; the largest size of a file is noted."""
         for pid in program:
             for thread in _threads(pid)[-1:]:
                 root = f"/proc/{pid}/task/{thread}/root/tmp"
@@ -220,12 +225,12 @@ class Meter(threading.Thread):
                         continue
                     space = os.statvfs(root)
                     used = (space.f_blocks - space.f_bfree) * space.f_frsize
-                    use.disk, use.inodes = max(use.disk, used), max(use.inodes, space.f_files - space.f_ffree)
+                    use.disk = max(use.disk, used)
                     with os.scandir(root) as entries:
                         for _, entry in zip(range(16), entries, strict=False):
                             use.file_size = max(use.file_size, entry.stat(follow_symlinks=False).st_size)
-                    return used
-        return 0
+                    return used, space.f_files - space.f_ffree
+        return 0, 0
 
     def _depth_of(self, pid: int) -> int:
         """In how many process namespaces a process lives."""
