@@ -41,6 +41,9 @@ class GpuSettings:
     base_dtype: str  # of the trainer's copy of the base
     training: float  # GiB that the trainer needs at its peak
     total: float  # GiB that are needed at a time, with a margin
+    cache: (
+        int  # bytes of vLLM's keys and values; with it, vLLM need not capture graphs once more to measure their memory
+    )
 
     def overrides(self, work: Work) -> list[str]:
         sequences = min(512, max(256, work.problems * work.n))  # a validation plays more than a step
@@ -55,6 +58,7 @@ class GpuSettings:
             f"actor_rollout_ref.rollout.max_num_seqs={sequences}",
             f"actor_rollout_ref.rollout.cudagraph_capture_sizes={sizes}".replace(" ", ""),
             f"actor_rollout_ref.rollout.gpu_memory_utilization={self.share}",
+            f"+actor_rollout_ref.rollout.engine_kwargs.vllm.kv_cache_memory_bytes={self.cache}",
             f"actor_rollout_ref.rollout.free_cache_engine={str(self.frees_cache).lower()}",
             "actor_rollout_ref.rollout.agent.num_workers=4",
             f"actor_rollout_ref.actor.ppo_max_token_len_per_gpu={self.tokens}",
@@ -99,11 +103,12 @@ def fit(shape: DecoderShape, memory: float, work: Work) -> GpuSettings:
         room = usable - vllm - (sampling if frees_cache else update)
         wanted = least_cache if frees_cache else max(least_cache, min(cache, usable / 10))
         if update <= usable and room >= wanted:
-            own = vllm + min(room, 2 * max(cache, least_cache))
+            cached = int(min(room, 2 * max(cache, least_cache)))
+            own = vllm + cached
             total = max(update, sampling + own) if frees_cache else update + own
             share = math.floor(1000 * own / memory) / 1000
             dtype = "fp32" if weight_bytes == 4 else "bf16"
-            return GpuSettings(tokens, share, frees_cache, dtype, trainer.update / GIB, total / GIB)
+            return GpuSettings(tokens, share, frees_cache, dtype, trainer.update / GIB, total / GIB, cached)
     raise TooSmall(
         f"the GPU has {memory / GIB:.0f} GiB, and this model with a row of {work.row:,} tokens needs about "
         f"{max(update, sampling + vllm + least_cache) / USABLE / GIB:.0f}: lower --response, or use a "

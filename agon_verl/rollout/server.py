@@ -18,6 +18,7 @@ from agon_verl.game.roles import BASE
 from agon_verl.rollout.wire import lora_ids
 
 _adapter: ContextVar[str] = ContextVar("adapter")
+SCHEDULER = "agon_verl.rollout.scheduler.sends_once"
 
 
 class _AdapterEngine:
@@ -43,6 +44,7 @@ class _AdapterEngine:
         )
         sampling_params.output_kind = RequestOutputKind.FINAL_ONLY
         sampling_params.detokenize = bool(sampling_params.stop)
+        sampling_params.flat_logprobs = True  # lists of numbers; otherwise two objects per token
         return self._engine.generate(sampling_params=sampling_params, **kwargs)
 
 
@@ -65,6 +67,7 @@ class MultiAdapterServer(vLLMHttpServer):
 
     async def run_server(self, args: argparse.Namespace) -> None:
         args.max_loras = self._slots
+        args.scheduler_cls = args.scheduler_cls or SCHEDULER
         if cpu_only() and args.tensor_parallel_size == 1:
             args.distributed_executor_backend = ONE_PROCESS
         await super().run_server(args)

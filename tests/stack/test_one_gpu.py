@@ -43,6 +43,7 @@ def test_the_settings_compose_and_pass_the_checks(shape: str, memory: int, respo
     rollout = config.actor_rollout_ref.rollout
     assert rollout.max_model_len == work.row <= config.actor_rollout_ref.actor.ppo_max_token_len_per_gpu
     assert (rollout.gpu_memory_utilization, rollout.free_cache_engine) == (settings.share, settings.frees_cache)
+    assert rollout.engine_kwargs.vllm.kv_cache_memory_bytes == settings.cache
 
 
 def test_any_table_becomes_data_that_asks_for_tags(table: Path, tmp_path: Path) -> None:

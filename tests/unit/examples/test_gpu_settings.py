@@ -53,8 +53,8 @@ def test_what_is_chosen_fits(shape: DecoderShape, memory: int, response: int) ->
         return
     assert chosen.total <= USABLE * memory and chosen.training <= USABLE * memory
     assert chosen.tokens >= work.row and 0 < chosen.share < USABLE
-    cache = chosen.share * memory * GIB - 2 * shape.parameters
-    assert cache > cached_token(shape) * work.row  # a row fits into vLLM's cache
+    room = chosen.share * memory * GIB - 2 * shape.parameters
+    assert room > chosen.cache > cached_token(shape) * work.row  # a row fits into vLLM's cache
 
 
 def test_what_cannot_fit_is_refused_with_what_to_lower() -> None:
@@ -67,8 +67,9 @@ def test_room_for_a_summary() -> None:
 
 
 def test_graph_sizes_stay_within_the_sequences() -> None:
-    settings = GpuSettings(16_384, 0.2, True, "bf16", 30.0, 40.0)
+    settings = GpuSettings(16_384, 0.2, True, "bf16", 30.0, 40.0, 5 * GIB)
     overrides = settings.overrides(Work(2, 4, 512, 256))
     assert "actor_rollout_ref.rollout.cudagraph_capture_sizes=[1,2,4,8,16,32,64,128,256]" in overrides
+    assert "+actor_rollout_ref.rollout.engine_kwargs.vllm.kv_cache_memory_bytes=5368709120" in overrides
     assert "actor_rollout_ref.rollout.free_cache_engine=true" in overrides
     assert "actor_rollout_ref.rollout.max_model_len=768" in overrides
