@@ -7,9 +7,10 @@
              FlashAttention or `fair_stock.py`, dynamic batches, polls of 0.1 s, one final output per request without
              text, and every setting of the Agon recipe that is not about the pair
     bypass   fair, and the rollout's log-probs as the old ones: no pass for them, but another loss; only with `--only`
-    agon     the recipe
+    agon     the recipe; with vLLM's memory kept, updates are streamed
+    plain    the recipe with `agon.streamed=false`
 
-Without options stock and agon run, with `--fair` also fair, one after the other on one machine. All arms have
+Without options stock and agon run, with `--fair` also fair and plain, one after the other on one machine. All arms have
 the same model, problems and their order, caps, schedule and reward, and with `--mean-length` the same number of tokens
 in each rollout (`fixed_lengths.py`). The reward is random (`coin_reward.py`), so that every group is live unless all
 its completions are equal: the worst case for Agon, which skips dead groups while stock verl trains on them.
@@ -40,13 +41,14 @@ from omegaconf import OmegaConf
 HERE = Path(__file__).resolve().parent
 RECIPE = HERE.parent / "recipes" / "recipe" / "agon.yaml"
 WARM_UP = 2
-STOCK, AGON = ("stock", "fair", "bypass"), ("agon",)
+STOCK, AGON = ("stock", "fair", "bypass"), ("agon", "plain")
 ARMS = (*STOCK, *AGON)
 TITLES = {
     "stock": "stock verl",
     "fair": "stock, fair",
     "bypass": "stock, bypass",
     "agon": "Agon",
+    "plain": "Agon, plain",
 }
 PARTS = ("gen", "old_log_prob", "adv", "update_actor", "update_weights", "step")
 EARLY = "early_update"  # what streamed updates do during generation
@@ -197,7 +199,8 @@ def arms(args: argparse.Namespace) -> dict[str, Arm]:
         "stock": [*grpo, *plain_batches(args), *layout(flash)],
         "fair": fair,
         "bypass": [*fair, "algorithm.rollout_correction.bypass_mode=true"],
-        "agon": agon,
+        "agon": [*agon, "agon.streamed=true"],
+        "plain": [*agon, "agon.streamed=false"],
     }
     return {name: _arm(name, overrides, args) for name, overrides in own.items()}
 
@@ -392,17 +395,17 @@ def parsed(parser: argparse.ArgumentParser) -> argparse.Namespace:
 
 
 def default_arm(args: argparse.Namespace) -> Arm:
-    """Agon as its recipe has it."""
-    return arms(args)["agon"]
+    """Agon as its recipes have it: on a CPU updates are not streamed."""
+    return arms(args)["plain" if args.device == "cpu" else "agon"]
 
 
 def main() -> None:
     parser = arguments(__doc__, "outputs/step_time")
-    parser.add_argument("--fair", action="store_true", help="also the fair stock")
+    parser.add_argument("--fair", action="store_true", help="also the fair stock, and Agon without streamed updates")
     parser.add_argument("--only", nargs="+", choices=ARMS, metavar="ARM", help=f"which to run, of {', '.join(ARMS)}")
     parser.add_argument("--table", action="store_true", help="run nothing")
     args = parsed(parser)
-    chosen = args.only or (("stock", "fair", "agon") if args.fair else ("stock", "agon"))
+    chosen = args.only or (("stock", "fair", "agon", "plain") if args.fair else ("stock", "agon"))
     problems = []
     for name, arm in arms(args).items():
         if name in chosen and not args.table and not complete(name, arm, args.out):

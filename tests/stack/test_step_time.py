@@ -317,14 +317,14 @@ def test_an_arm_that_fails_leaves_the_others_to_be_measured(
     with pytest.raises(SystemExit, match="fair ended after 0 steps"):
         step_time.main()
     printed = capsys.readouterr().out
-    assert begun == ["stock", "fair", "agon"]
+    assert begun == ["stock", "fair", "agon", "plain"]
     assert (
-        "stock verl (2 steps) | Agon (2 steps)" in printed
+        "stock verl (2 steps) | Agon (2 steps) | Agon, plain (2 steps)" in printed
         and printed.strip() == (tmp_path / "table.md").read_text().strip()
     )
     with pytest.raises(SystemExit):
         step_time.main()
-    assert begun == ["stock", "fair", "agon", "fair"]
+    assert begun == ["stock", "fair", "agon", "plain", "fair"]
 
 
 def test_a_complete_arm_is_not_run_again(tmp_path: Path) -> None:
@@ -335,4 +335,4 @@ def test_a_complete_arm_is_not_run_again(tmp_path: Path) -> None:
     assert not complete("stock", arm, tmp_path)
     os.truncate(tmp_path / "fair.jsonl", 300)
     assert not complete("fair", arm, tmp_path)
-    assert set(ARMS) == {"stock", "fair", "bypass", "agon"}
+    assert set(ARMS) == {"stock", "fair", "bypass", "agon", "plain"}
