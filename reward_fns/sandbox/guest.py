@@ -69,6 +69,7 @@ def main(path: str) -> None:
         with tempfile.TemporaryFile() as stdin:
             stdin.write(base64.b64decode(job["stdin"]))
             stdin.seek(0)
+            os.fchmod(stdin.fileno(), 0o444)  # a program may open /dev/stdin, and runs as another user
             print(json.dumps(run(names, stdin, job)))
     finally:
         shutil.rmtree(folder)
@@ -85,6 +86,10 @@ def run(names: list[str], stdin: IO[bytes], job: dict[str, Any]) -> dict[str, An
         + [sys.executable, *OPTIONS, *names],
         stdin=stdin, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env={}, start_new_session=True,
     )  # fmt: skip
+
+    for pipe in (process.stdout, process.stderr):
+        assert pipe is not None
+        os.fchmod(pipe.fileno(), 0o666)  # and /dev/stdout
 
     def exceeded() -> str:
         """The limit that the program exceeds by now, or nothing."""

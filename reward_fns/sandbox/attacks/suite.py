@@ -407,7 +407,7 @@ def _exceeded(one: Attack, trace: Trace, answer: dict[str, Any]) -> tuple[list[s
             "cpu": (run.cpu, cpu, _TICK),
             "wall": (run.wall, wall * max(1.0, run.load), 3 * _TICK),
             "memory": (run.memory / MB, memory, (_DISK + _AROUND) / MB),
-            "tasks": (run.tasks, THREADS, 2),
+            "tasks": (run.tasks, THREADS, 2 if run.processes == 1 else 16),  # several change while they are counted
             "open_files": (run.open_files, OPEN_FILES, 0),
             "disk": (run.disk / MB, _DISK / MB, 0),
             "inodes": (run.inodes, INODES, 0),

@@ -9,7 +9,7 @@ from reward_fns.sandbox.attacks import ATTACKS, HONEST
 from reward_fns.sandbox.attacks.programs import PROBLEMS, SYSTEM_CALLS
 from reward_fns.sandbox.attacks.suite import Outcome, Row, report
 
-MADE_AT_RUN_TIME = {"secret", "word"}
+MADE_AT_RUN_TIME = {"function", "secret", "word"}
 
 
 def test_there_are_enough_and_each_has_a_name_of_its_own():
