@@ -231,10 +231,14 @@ def table(results: dict[str, dict[str, list[Point]]]) -> str:
             costs = sorted((points[-1][column] / points[-1][0], shape) for shape, points in by_shape.items())
             steepest = max((exponent(points, column), shape) for shape, points in by_shape.items())
             scale = 1e6 if column == 1 else 1
-            cells += [f"{scale * costs[len(costs) // 2][0]:.2g}", f"{scale * costs[-1][0]:.2g} (`{costs[-1][1]}`)"]
-            cells += [f"{steepest[0]:.2f} (`{steepest[1]}`)"]
+            cells += [f"{scale * costs[len(costs) // 2][0]:.2g}", f"{scale * costs[-1][0]:.2g} ({_code(costs[-1][1])})"]
+            cells += [f"{steepest[0]:.2f} ({_code(steepest[1])})"]
         lines.append(f"| {name} | {' | '.join(cells)} |")
     return "\n".join(lines)
+
+
+def _code(shape: str) -> str:
+    return f"```` {shape} ````" if "`" in shape else f"`{shape}`"
 
 
 def draw(results: dict[str, dict[str, list[Point]]], picture: Path) -> None:
