@@ -26,6 +26,7 @@ from contextlib import ExitStack, suppress
 from pathlib import Path
 
 from reward_fns.sandbox import MB, Ending, ProgramLimits, SandboxError
+from reward_fns.sandbox.launchers import Launcher
 from reward_fns.sandbox.process import FIRST_FD, Launch, ProcessHandle, Started, sealed, set_limits
 from reward_fns.sandbox.seccomp import seccomp_filter
 
@@ -128,15 +129,15 @@ class BubblewrapLaunch(Launch):
         self.fds.append(descriptor)
         return str(FIRST_FD + len(self.fds) - 1)
 
-    def begin(self, command: int) -> Started | None:
+    def begin(self, launcher: Launcher, command: int) -> Started | None:
         self._inherited.close()
         status = self._read_status()
         try:
-            return self._start(command, status) if status else None
+            return self._start(launcher, command, status) if status else None
         except (FileNotFoundError, ProcessLookupError, BrokenPipeError):
             return None  # bubblewrap has ended meanwhile; its stderr has the reason
 
-    def _start(self, command: int, status: str) -> Started:
+    def _start(self, launcher: Launcher, command: int, status: str) -> Started:
         if self._kind.root:  # the number in bubblewrap's status is that of its own namespace
             first = _only_child(command)
             pid = _only_child(first)
@@ -155,6 +156,7 @@ class BubblewrapLaunch(Launch):
             resource.RLIMIT_RTPRIO: (0, 0),
             resource.RLIMIT_CORE: (1, 1),  # with 0 the host's crash handler, if any, would still be started
         })  # fmt: skip
+        launcher.limit_inodes(pid, "/tmp", self._kind.disk, INODES)  # where it is refused, `check` ends the program
         os.write(self._go, b"1")
         return started
 

@@ -11,10 +11,15 @@ may write to: under systemd that is the slice of a scope or service, for root an
 
 import os
 import re
+import signal
+import time
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 _MOUNT = re.compile(r"^\S+ \S+ \S+ (\S+) (\S+) .* - (cgroup2?) \S+ (\S+)$", re.M)
+
+_GRACE = 5.0  # seconds for killed processes to disappear
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,11 +29,13 @@ class CgroupInterface:
     version: int
     limit: str
     swap: str
+    usage: str
     events: str
 
 
-VERSION_1 = CgroupInterface(1, "memory.limit_in_bytes", "memory.memsw.limit_in_bytes", "memory.oom_control")
-VERSION_2 = CgroupInterface(2, "memory.max", "memory.swap.max", "memory.events")
+VERSION_1 = CgroupInterface(1, "memory.limit_in_bytes", "memory.memsw.limit_in_bytes", "memory.usage_in_bytes",
+                             "memory.oom_control")  # fmt: skip
+VERSION_2 = CgroupInterface(2, "memory.max", "memory.swap.max", "memory.current", "memory.events")
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +91,27 @@ class MemoryCgroup:
         limit.write_text(str(size))
         if swap.exists():
             swap.write_text(str(size if self._interface.version == 1 else 0))
+
+    def remove(self) -> None:
+        """End what is left in it, and remove it; a launcher that has ended by itself has done so already."""
+        deadline = time.monotonic() + _GRACE
+        while time.monotonic() < deadline:
+            for pid in map(int, _read(self.folder / "cgroup.procs").split()):
+                if pid:  # 0 is a process that cannot be seen from here, and to `kill` our own process group
+                    with suppress(ProcessLookupError):
+                        os.kill(pid, signal.SIGKILL)
+            try:
+                self.folder.rmdir()
+            except FileNotFoundError:
+                return
+            except OSError:  # the last process is still ending
+                time.sleep(0.01)
+
+    def residue(self) -> int:
+        """Bytes in use that the kernel cannot drop at once, as it can the pages of files that were read."""
+        used = int((self.folder / self._interface.usage).read_text())
+        stat = dict(map(str.split, (self.folder / "memory.stat").read_text().splitlines()))
+        return used - int(stat["active_file"]) - int(stat["inactive_file"])
 
     def kills(self) -> int:
         return int(dict(map(str.split, _read(self.folder / self._interface.events).splitlines()))["oom_kill"])

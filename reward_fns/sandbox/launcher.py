@@ -5,8 +5,13 @@ one would take 10 ms, as long as everything else in its start. And a judge that 
 cannot end it: bubblewrap sets the parent-death signal only after its set-up, and by then the parent may be gone. The
 launcher inherits such orphans (it is their subreaper) and ends them.
 
+It also lets the kernel limit the files of a sandbox, which bubblewrap cannot. An ordinary user needs a process
+with one thread for that, which enters the sandbox.
+
+When memory is short in its group the kernel chooses a program first, and with root's rights never the launcher.
+
 This file is started as it is and imports only the standard library. It takes a message with descriptors to start a
-command, which sees them as 0, 1, 2, …, and a message without to collect it.
+command, which sees them as 0, 1, 2, …, and a message without to limit its files or to collect it.
 
     python3 launcher.py SOCKET JUDGE [GROUP HOME]
 """
@@ -19,18 +24,25 @@ import select
 import signal
 import socket
 import sys
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 SUBREAPER = 36  # prctl: orphans become children of this process
+FSCONFIG, FSPICK = 431, 433  # system calls, with the same numbers on all architectures
+EMPTY_PATH, SET_STRING, RECONFIGURE = 8, 1, 7  # of fspick; of fsconfig
+NEW_USER_AND_MOUNTS = 0x10000000 | 0x00020000  # namespaces that setns enters
 FIRST_OWN = 64  # below are the descriptors of commands
+LIBC = ctypes.CDLL(None)
 
 
 def main(judge_socket: int, judge: int, group: str = "", home: str = "") -> None:
     connection = socket.socket(fileno=judge_socket)
     connection.set_inheritable(False)
-    if ctypes.CDLL(None).prctl(SUBREAPER, 1, 0, 0, 0):
+    if LIBC.prctl(SUBREAPER, 1, 0, 0, 0):
         sys.exit("orphans cannot be inherited")
+    with suppress(PermissionError):  # root may, unless a container has taken this right
+        Path("/proc/self/oom_score_adj").write_text("-1000")
     try:
         gone = os.pidfd_open(judge)
         if os.getppid() == judge:  # else it was gone before, and its number may be another process's
@@ -55,7 +67,10 @@ def serve(connection: socket.socket, gone: int) -> None:
         if not message:
             return
         request = json.loads(message)
-        answer = start(descriptors, **request) if descriptors else collect(**request)
+        if descriptors:
+            answer = start(descriptors, **request)
+        else:
+            answer = limit_inodes(**request) if "inodes" in request else collect(**request)
         connection.send(json.dumps(answer).encode())
 
 
@@ -81,6 +96,53 @@ def start(descriptors: list[int], command: list[str], cwd: str) -> dict[str, Any
         victim.write_text(usual)
         for descriptor in moved:
             os.close(descriptor)
+
+
+def limit_inodes(pid: int, folder: str, size: int, inodes: int) -> dict[str, Any]:
+    """Limit the files in a sandbox's own file system, once it is there: it is the one of that size."""
+    process = os.pidfd_open(pid)
+    try:
+        ended = select.poll()
+        ended.register(process, select.POLLIN)
+        while not ended.poll(1):
+            try:
+                place = os.open(f"/proc/{pid}/root{folder}", os.O_PATH | os.O_DIRECTORY)
+            except OSError:
+                continue  # not there yet
+            try:
+                space = os.statvfs(place)
+                if space.f_blocks * space.f_frsize == size:
+                    return {"limited": reconfigure(place, inodes) or inside(process, place, inodes)}
+            finally:
+                os.close(place)
+        return {"limited": False}
+    finally:
+        os.close(process)
+
+
+def reconfigure(place: int, inodes: int) -> bool:
+    """Change a mounted tmpfs; false if the kernel refuses."""
+    context = LIBC.syscall(FSPICK, place, b"", EMPTY_PATH)
+    if context < 0:
+        return False
+    try:
+        if LIBC.syscall(FSCONFIG, context, SET_STRING, b"nr_inodes", str(inodes).encode(), 0):
+            return False
+        return LIBC.syscall(FSCONFIG, context, RECONFIGURE, None, None, 0) == 0
+    finally:
+        os.close(context)
+
+
+def inside(process: int, place: int, inodes: int) -> bool:
+    """The same from inside the sandbox's namespaces, where an ordinary user may: nobody can leave them again."""
+    child = os.fork()
+    if child == 0:
+        try:
+            done = LIBC.setns(process, NEW_USER_AND_MOUNTS) == 0 and reconfigure(place, inodes)
+            os._exit(0 if done else 1)
+        finally:
+            os._exit(1)
+    return os.waitpid(child, 0)[1] == 0
 
 
 def collect(pid: int) -> dict[str, Any]:

@@ -10,16 +10,19 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from reward_fns.sandbox import SandboxError
+from reward_fns.sandbox import MB, SandboxError
 from reward_fns.sandbox.cgroup import CgroupPlace, MemoryCgroup, find_cgroups
 
 _SCRIPT = Path(__file__).with_name("launcher.py")
 _GRACE = 5.0  # seconds for a launcher to end
+# Bytes in a memory group between two programs: the launcher's own, and what the kernel counts ahead for each core. More
+# is left from the last program, as the kernel frees some memory late, and would count for the next one.
+_RESIDUE = 8 * MB
 _log = logging.getLogger(__name__)
 _numbers = itertools.count()
 _lock = threading.Lock()
@@ -34,6 +37,10 @@ class CollectedCommand:
     code: int
     cpu: float
     out_of_memory: bool
+
+
+class OutOfMemory(SandboxError):
+    """A program used all memory of its group, and the kernel killed the launcher too."""
 
 
 class Launcher:
@@ -64,8 +71,9 @@ class Launcher:
         return self._pid == 0
 
     @property
-    def alive(self) -> bool:
-        return self._process.poll() is None
+    def usable(self) -> bool:
+        """Whether it lives, and its group has nothing of the last program."""
+        return self._process.poll() is None and (self._group is None or self._group.residue() <= _RESIDUE)
 
     @property
     def group(self) -> MemoryCgroup | None:
@@ -87,6 +95,10 @@ class Launcher:
         self._pid = answer["pid"]
         return self._pid
 
+    def limit_inodes(self, pid: int, folder: str, size: int, inodes: int) -> bool:
+        """Let the kernel limit the files of a sandbox in which process `pid` waits; false if this machine refuses."""
+        return bool(self._ask({"pid": pid, "folder": folder, "size": size, "inodes": inodes})["limited"])
+
     def collect(self) -> CollectedCommand:
         """How the command has ended; nothing of it is left."""
         answer = self._ask({"pid": self._pid})
@@ -105,14 +117,13 @@ class Launcher:
             self._process.kill()
             self._process.wait()
         if self._group is not None:
-            with suppress(OSError):  # usually the launcher has removed it
-                self._group.folder.rmdir()
+            self._group.remove()
 
     def _ask(self, request: dict[str, Any], descriptors: Sequence[int] = ()) -> dict[str, Any]:
         try:
             socket.send_fds(self._connection, [json.dumps(request).encode()], descriptors)
         except ConnectionError as error:
-            raise SandboxError(f"the launcher of programs has ended: {error}") from error
+            raise self._ended() from error
         return json.loads(self._receive())
 
     def _receive(self) -> bytes:
@@ -121,15 +132,20 @@ class Launcher:
         except ConnectionError:
             message = b""
         if not message:
-            raise SandboxError(f"the launcher of programs has ended: {sys.executable} {_SCRIPT}")
+            raise self._ended()
         return message
+
+    def _ended(self) -> SandboxError:
+        if self._group is not None and self._group.kills() > self._kills:
+            return OutOfMemory(f"the kernel ended the launcher of programs: no memory is left in {self._group.folder}")
+        return SandboxError(f"the launcher of programs has ended: {sys.executable} {_SCRIPT}")
 
 
 @contextmanager
 def launcher() -> Iterator[Launcher]:
     """A launcher that nobody else uses meanwhile. One that is still busy afterwards is ended."""
     with _lock:
-        while _idle and not _idle[-1].alive:
+        while _idle and not _idle[-1].usable:
             _idle.pop().close()
         one = _idle.pop() if _idle else _make()
     try:

@@ -24,7 +24,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 
 from reward_fns.sandbox import Ending, ProgramLimits, RunResult, SandboxError
-from reward_fns.sandbox.launchers import launcher
+from reward_fns.sandbox.launchers import Launcher, OutOfMemory, launcher
 
 FIRST_FD = 3  # after standard input, output and error
 TICK = 0.05  # seconds between checks of a running program
@@ -124,7 +124,7 @@ class Launch:
     fds: list[int]  # seen by the command as FIRST_FD, FIRST_FD + 1, …
     cwd: str
 
-    def begin(self, command: int) -> Started | None:
+    def begin(self, launcher: Launcher, command: int) -> Started | None:
         """Set the limits and let the program start; `None` if it cannot be started. `command` is a process."""
         raise NotImplementedError
 
@@ -170,7 +170,7 @@ class PlainLaunch(Launch):
         self.command = [*prefix, *(f"/proc/self/fd/{FIRST_FD + i}" for i in range(len(self.fds)))]
         self.cwd = stack.enter_context(tempfile.TemporaryDirectory(prefix="agon-trusted-"))
 
-    def begin(self, command: int) -> Started:
+    def begin(self, launcher: Launcher, command: int) -> Started:
         seconds = math.ceil(self._limits.cpu) + 1
         set_limits(command, {resource.RLIMIT_CPU: (seconds, seconds), resource.RLIMIT_CORE: (1, 1)})
         program = ProcessHandle.open(command, self._stack)
@@ -179,6 +179,13 @@ class PlainLaunch(Launch):
 
 def supervise(launch: Launch, stdin: bytes, limits: ProgramLimits) -> RunResult:
     """Run to the end or to the first exceeded limit; afterwards no process is left."""
+    try:
+        return _supervise(launch, stdin, limits)
+    except OutOfMemory:
+        return RunResult("memory", 128 + signal.SIGKILL, b"", b"", 0.0, 0.0)
+
+
+def _supervise(launch: Launch, stdin: bytes, limits: ProgramLimits) -> RunResult:
     with ExitStack() as stack:
         pipes = _Pipes(stack, limits.output)
         source = stack.enter_context(sealed(stdin))
@@ -189,7 +196,7 @@ def supervise(launch: Launch, stdin: bytes, limits: ProgramLimits) -> RunResult:
         started: Started | None = None
         run = _SupervisedRun(launch, pipes, limits)
         try:
-            started = launch.begin(pid)
+            started = launch.begin(one, pid)
             if started is not None:
                 run.wait(exited, started.program)
         finally:
@@ -200,8 +207,8 @@ def supervise(launch: Launch, stdin: bytes, limits: ProgramLimits) -> RunResult:
         pipes.drain()
         killed: Ending | None = "memory" if collected.out_of_memory else None
         ending = run.ending or pipes.over or killed
-        if started is None or (ending is None and not launch.ran()):
-            message = pipes.stderr.decode(errors="replace").strip()
+        if ending is None and (started is None or not launch.ran()):
+            message = pipes.stderr.decode(errors="replace").strip() or f"it ended with code {collected.code}"
             raise SandboxError(f"{launch.command[0]} could not start the program: {message}")
         ending = ending or ("timeout" if collected.cpu > limits.cpu else "exited")
         return RunResult(ending, collected.code, bytes(pipes.stdout), bytes(pipes.stderr), collected.cpu, run.wall)

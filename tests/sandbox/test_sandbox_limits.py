@@ -13,10 +13,10 @@ from pathlib import Path
 
 import pytest
 
-from reward_fns.sandbox import MB, Job, Program, ProgramLimits, RunResult, launchers
+from reward_fns.sandbox import MB, Job, Program, ProgramLimits, RunResult, SandboxError, launchers
 from reward_fns.sandbox.launchers import end_launchers, memory_keeper
 from reward_fns.sandbox.local import LocalSandbox
-from reward_fns.sandbox.process import fair_share
+from reward_fns.sandbox.process import Launch, fair_share, supervise
 from reward_fns.unit_tests import compute_score
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -99,14 +99,64 @@ def test_a_program_cannot_write_its_own_entry_in_proc(file):
     ("work", "ending"),
     [
         ("x = []\n    while True: x.append(bytearray(1 << 20))", "memory"),
-        ("i = 0\n    while True: i += 1; open(f'/tmp/{i}', 'w').close()", "disk_limit"),
         ("while True: pass", "timeout"),
         ("time.sleep(1000)", "timeout"),
     ],
 )
 def test_limits_hold_after_the_first_thread_has_ended(work, ending):
-    limits = ProgramLimits(cpu=60.0 if ending == "disk_limit" else 1.0, memory=128 * MB, output=MB)
+    limits = ProgramLimits(cpu=1.0, memory=128 * MB, output=MB)
     assert run(f"def work():\n    {work}\n{WITHOUT_FIRST_THREAD}", limits).ending == ending
+
+
+ENDLESS_FILES = "def work():\n    i = 0\n    while True: i += 1; open(f'/tmp/{i}', 'w').close()" + WITHOUT_FIRST_THREAD
+
+
+@pytest.mark.usefixtures("isolated")
+def test_the_watch_limits_files_where_the_kernel_refuses_to(monkeypatch):
+    monkeypatch.setattr(launchers.Launcher, "limit_inodes", lambda *_: False)
+    assert run(ENDLESS_FILES, ProgramLimits(cpu=60.0, memory=128 * MB, output=MB)).ending == "disk_limit"
+
+
+FILES = """
+import os
+from reward_fns.sandbox import *
+from reward_fns.sandbox.local import LocalSandbox
+source = b'''
+import os
+made = 0
+try:
+    while made < 20_000:
+        made += 1
+        os.{call}
+except OSError as error:
+    print(made, os.strerror(error.errno))
+space = os.statvfs("/tmp")
+print(space.f_files, space.f_blocks * space.f_frsize >> 20)
+'''
+result = LocalSandbox()._run(Job(Program("python", source), b"", ProgramLimits(20.0, 128 * MB, MB)))
+assert result.stdout == b"4096 No space left on device\\n4096 16\\n", result
+"""
+
+
+@pytest.mark.usefixtures("isolated")
+@pytest.mark.parametrize("user", ["this", "another"])
+@pytest.mark.parametrize(
+    "call",
+    [
+        "mkdir(f'/tmp/{made}')",
+        "close(os.open(f'/tmp/{made}', os.O_CREAT))",
+        "link('/tmp/1', f'/tmp/{made}') if made > 1 else os.mkfifo('/tmp/1')",
+    ],
+)
+def test_the_kernel_limits_files(call, user):
+    """Exactly, however fast they are made: the first of 4,096 is /tmp itself."""
+    environment = nullcontext(([sys.executable], str(ROOT))) if user == "this" else ordinary_user()
+    with environment as (command, folder):
+        program = FILES.replace("{call}", call)
+        done = subprocess.run(
+            [*command, "-c", program], env={"PYTHONPATH": folder}, cwd="/", capture_output=True, text=True
+        )
+    assert (done.returncode, done.stderr) == (0, "")
 
 
 @pytest.mark.usefixtures("isolated")
@@ -213,6 +263,57 @@ def test_the_kernel_keeps_the_memory_limit(monkeypatch):
     assert sandbox._run(job).ending == "memory"
     next_one = sandbox._run(Job(Program("python", b"print(len(bytearray(64 << 20)))"), b"", LIMITS))
     assert (next_one.ending, next_one.stdout) == ("exited", b"67108864\n")
+
+
+@pytest.mark.usefixtures("isolated")
+def test_memory_that_an_earlier_program_has_left_is_not_counted():
+    """The kernel frees some memory after a program has ended; here a file keeps it in the group."""
+    if not memory_keeper().startswith("the kernel"):
+        pytest.skip("no memory cgroup can be made here")
+    with launchers.launcher() as one, tempfile.NamedTemporaryFile(dir="/dev/shm") as file:
+        script = f"open({str(one.group.folder / 'cgroup.procs')!r}, 'w').write('0')\n"
+        subprocess.run(
+            [sys.executable, "-c", script + f"open({file.name!r}, 'wb').write(bytes(100 << 20))"], check=True
+        )
+        launchers._idle.append(one)
+        result = run("print(len(bytearray(64 << 20)))")
+        assert (result.ending, result.stdout) == ("exited", b"67108864\n")
+        assert not one.usable
+
+
+@pytest.mark.usefixtures("isolated")
+def test_a_limit_that_is_too_small_to_start_is_a_verdict():
+    if not memory_keeper().startswith("the kernel"):
+        pytest.skip("no memory cgroup can be made here")
+    end_launchers()
+    with launchers.launcher() as one:
+        folder = one.group.folder
+    assert run("print(1)", ProgramLimits(cpu=1.0, memory=3 * MB, output=MB)).ending == "memory"
+    assert run("print(1)").stdout == b"1\n"
+    end_launchers()
+    assert not folder.exists()
+
+
+@pytest.mark.usefixtures("isolated")
+def test_the_kernel_kills_the_program_first():
+    assert run("print(open('/proc/self/oom_score_adj').read())").stdout.strip() == b"1000"
+    with launchers.launcher() as one:
+        score = Path(f"/proc/{one._process.pid}/oom_score_adj").read_text()
+    assert int(score) <= int(Path("/proc/self/oom_score_adj").read_text())
+
+
+class SilentLaunch(Launch):
+    """A sandbox that ends before its program starts, and does not say why."""
+
+    command, fds, cwd = ["/bin/sh", "-c", "exit 7"], [], "/"
+
+    def begin(self, launcher, command):
+        return None
+
+
+def test_a_sandbox_that_fails_silently_has_a_reason():
+    with pytest.raises(SandboxError, match="/bin/sh could not start the program: it ended with code 7"):
+        supervise(SilentLaunch(), b"", LIMITS)
 
 
 @pytest.mark.usefixtures("isolated")

@@ -200,13 +200,17 @@ t = threading.Thread(target=main)
 t.start()
 t.join()
 """),
+    # In steps: Python 3.12 and 3.13 limit recursion through C code, whatever the program sets.
     honest("recursion through lru_cache", "deep", r"""
 import sys
 from functools import lru_cache
 sys.setrecursionlimit(10**6)
 @lru_cache(None)
 def f(n): return 0 if n == 0 else 1 + f(n - 1)
-print(f(int(input())))
+n = int(input())
+for i in range(0, n, 100):
+    f(i)
+print(f(n))
 """),
     honest("the bootstrap trick", "deep", r"""
 from types import GeneratorType

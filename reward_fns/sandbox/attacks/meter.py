@@ -13,8 +13,6 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from reward_fns.sandbox.bwrap import INODES
-
 _PAUSE = 0.004  # seconds between two looks, at least
 _TICKS = os.sysconf("SC_CLK_TCK")
 _PAGE = os.sysconf("SC_PAGE_SIZE")
@@ -40,7 +38,6 @@ class RunUse:
     load: float = 0.0  # mean of the machine's runnable tasks per core
     looks: int = 0
     over_memory: float = 0.0  # seconds above the trace's mark
-    over_inodes: float = 0.0  # seconds above a tenth more than the limit
     program: set[int] = field(default_factory=set)
     group: "MemoryGroup | None" = None  # of its own
 
@@ -192,7 +189,6 @@ class Meter(threading.Thread):
         run.load += (max(runnable - 1, 1) / self._cores - run.load) / run.looks
         in_tmp, inodes = self._look_at_run(run, program)
         run.inodes = max(run.inodes, inodes)
-        run.over_inodes += since if inodes > 1.1 * INODES else 0.0
         if run.group is not None:
             used = run.group.usage()
         elif trace.group is not None:
@@ -219,17 +215,12 @@ class Meter(threading.Thread):
         """The bytes and the files in the program's own /tmp; the largest size of a file is noted."""
         for pid in program:
             for thread in _threads(pid)[-1:]:
-                root = f"/proc/{pid}/task/{thread}/root/tmp"
                 with suppress(OSError):
-                    if os.stat(root).st_dev == self._tmp:
+                    space = own_space(f"/proc/{pid}/task/{thread}/root/tmp", self._tmp)
+                    if space is None:
                         continue
-                    space = os.statvfs(root)
-                    used = (space.f_blocks - space.f_bfree) * space.f_frsize
-                    use.disk = max(use.disk, used)
-                    with os.scandir(root) as entries:
-                        for _, entry in zip(range(16), entries, strict=False):
-                            use.file_size = max(use.file_size, entry.stat(follow_symlinks=False).st_size)
-                    return used, space.f_files - space.f_ffree
+                    use.disk, use.file_size = max(use.disk, space.used), max(use.file_size, space.largest)
+                    return space.used, space.inodes
         return 0, 0
 
     def _depth_of(self, pid: int) -> int:
@@ -240,6 +231,33 @@ class Meter(threading.Thread):
                 self._depth[key] = _depth(pid)
             return self._depth[key]
         return 0
+
+
+@dataclass(frozen=True, slots=True)
+class FolderSpace:
+    """Bytes and inodes in use in a file system, and the largest of a few files in a folder of it."""
+
+    used: int
+    inodes: int
+    largest: int
+
+
+def own_space(path: str, host: int) -> FolderSpace | None:
+    """Of a sandbox's folder; `None` if it is on device `host`, as before the sandbox's root is in place.
+
+    It is opened once: while bubblewrap changes the root, one path leads to its file system, then to the host's.
+    """
+    folder = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        if os.fstat(folder).st_dev == host:
+            return None
+        space = os.statvfs(folder)
+        with os.scandir(folder) as entries:
+            sizes = [entry.stat(follow_symlinks=False).st_size for _, entry in zip(range(16), entries, strict=False)]
+        used = (space.f_blocks - space.f_bfree) * space.f_frsize
+        return FolderSpace(used, space.f_files - space.f_ffree, max(sizes, default=0))
+    finally:
+        os.close(folder)
 
 
 def children(pid: int) -> list[int]:

@@ -9,7 +9,6 @@ program of ordinary priority would have had to wait for.
 """
 
 import json
-import math
 import os
 import secrets
 import select
@@ -41,9 +40,7 @@ TOLERANCE = 1.1
 _TICK = 0.1  # seconds: the judge looks every 50 ms, and a kill takes a moment
 _DISK = 16 * MB
 _AROUND = 12 * MB  # memory of the processes that set a sandbox up, and of the kernel for it
-_BRIEFLY = (
-    0.15  # seconds above a limit of memory or files until a watch that looks every 50 ms must have ended the program
-)
+_BRIEFLY = 0.15  # seconds above the memory limit until a watch that looks every 50 ms must have ended the program
 _PATIENCE = 150.0  # seconds until a judge that does not answer counts as hung
 _GONE_AFTER = 5.0  # seconds for what a program started to disappear
 _HOGS = 8  # processes that compete for one core with a `busy` honest program
@@ -421,9 +418,8 @@ def _exceeded(one: Attack, trace: Trace, answer: dict[str, Any]) -> tuple[list[s
             if forks and name in ("cpu", "memory", "disk", "file_size"):
                 continue
             if value > TOLERANCE * limit + noise:
-                over = {"memory": run.over_memory, "inodes": run.over_inodes}.get(name, math.inf)
-                if over < _BRIEFLY * max(1.0, run.load):
-                    used[f"brief_{name}"] = max(used.get(f"brief_{name}", 0.0), round(value, 2))
+                if name == "memory" and run.over_memory < _BRIEFLY * max(1.0, run.load):
+                    used["brief_memory"] = max(used.get("brief_memory", 0.0), round(value, 2))
                 else:
                     holes.append(f"{name}: {value:.4g} used, {limit:.4g} allowed")
     return holes, used

@@ -2,7 +2,7 @@
 
 import pytest
 
-from reward_fns.sandbox.cgroup import VERSION_1, VERSION_2, CgroupPlace, find_cgroups
+from reward_fns.sandbox.cgroup import VERSION_1, VERSION_2, CgroupPlace, MemoryCgroup, find_cgroups
 
 
 @pytest.fixture
@@ -55,3 +55,23 @@ def test_a_container_sees_its_own_group_as_the_first(machine):
 
 def test_no_groups_at_all():
     assert find_cgroups("22 1 0:1 / / rw - ext4 /dev/sda rw\n", "") is None
+
+
+@pytest.mark.parametrize(
+    ("interface", "usage", "events"),
+    [
+        (VERSION_1, "memory.usage_in_bytes", {"memory.oom_control": "oom_kill_disable 0\nunder_oom 0\noom_kill 2\n"}),
+        (
+            VERSION_2,
+            "memory.current",
+            {"memory.events": "low 0\nhigh 0\nmax 41\noom 3\noom_kill 2\noom_group_kill 0\n"},
+        ),
+    ],
+)
+def test_what_a_group_says(interface, usage, events, tmp_path):
+    group = MemoryCgroup(CgroupPlace(interface, tmp_path, tmp_path), "one")
+    stat = "anon 4096\nshmem 8192\ninactive_anon 8192\nactive_anon 4096\ninactive_file 20000\nactive_file 3000\n"
+    for name, content in {usage: "50000\n", "memory.stat": stat, **events}.items():
+        (group.folder / name).write_text(content)
+    assert group.kills() == 2
+    assert group.residue() == 27000
