@@ -32,6 +32,7 @@ _STARVED = 20  # a program that waits for a core for this many times its wall li
 _GRACE = 5.0  # seconds for a killed child to disappear before its process group is killed too
 _KEPT_STDERR = 4096
 _BATCH, _PAUSE = 1 << 14, 0.005  # bytes and seconds
+_PIPE_BUFFERS = 16  # in a pipe: as many reads empty it
 _CLOCK_TICKS = os.sysconf("SC_CLK_TCK")
 _SIZES = re.compile(rb"^(VmHWM|VmRSS|VmSwap|VmPTE):\s*(\d+) kB$", re.M)
 _SEALS = fcntl.F_SEAL_SEAL | fcntl.F_SEAL_WRITE | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SHRINK
@@ -202,6 +203,7 @@ def _supervise(launch: Launch, stdin: bytes, limits: ProgramLimits) -> RunResult
         finally:
             if started is not None:
                 started.first.end()
+                pipes.make_room()
             _wait(exited)
             collected = one.collect()
         pipes.drain()
@@ -253,6 +255,14 @@ class _Pipes:
         if len(self.stdout) > self._cap or self._noise > self._cap:
             self.over = "output_limit"
         return len(chunk)
+
+    def make_room(self) -> None:
+        """Empty both pipes after a program has ended: what is around it may have to report that, and must not wait."""
+        self.drain()
+        for reader in self.readers:
+            with suppress(BlockingIOError):
+                for _ in range(_PIPE_BUFFERS):  # beyond a limit; nobody needs it
+                    os.read(reader, 1 << 18)
 
     def drain(self) -> None:
         for reader in self.readers:
@@ -335,7 +345,8 @@ def _memory(status: bytes) -> int:
     return 1024 * (max(sizes[b"VmHWM"], sizes[b"VmRSS"] + sizes[b"VmSwap"]) + sizes[b"VmPTE"])
 
 
-def _wait(pidfd: int) -> None:
+def _wait(pidfd: int) -> bool:
+    """Wait for the end of a process; false if it takes too long."""
     poll = select.poll()
     poll.register(pidfd, select.POLLIN)
-    poll.poll(_GRACE * 1000)
+    return bool(poll.poll(_GRACE * 1000))

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from reward_fns.sandbox import MB, Job, Program, ProgramLimits, RunResult, SandboxError, launchers
+from reward_fns.sandbox import MB, Job, Program, ProgramLimits, RunResult, SandboxError, launchers, process
 from reward_fns.sandbox.launchers import end_launchers, memory_keeper
 from reward_fns.sandbox.local import LocalSandbox
 from reward_fns.sandbox.process import Launch, fair_share, supervise
@@ -106,6 +106,16 @@ def test_a_program_cannot_write_its_own_entry_in_proc(file):
 def test_limits_hold_after_the_first_thread_has_ended(work, ending):
     limits = ProgramLimits(cpu=1.0, memory=128 * MB, output=MB)
     assert run(f"def work():\n    {work}\n{WITHOUT_FIRST_THREAD}", limits).ending == ending
+
+
+@pytest.mark.usefixtures("isolated")
+@pytest.mark.parametrize("stream", ["stdout", "stderr"])
+def test_a_full_pipe_does_not_delay_the_end(stream, monkeypatch):
+    """What surrounds the program may report its end on stderr, and must not wait for room there."""
+    ended, wait = [], process._wait
+    monkeypatch.setattr(process, "_wait", lambda pidfd: ended.append(wait(pidfd)))
+    result = run(f"import sys\nwhile True: sys.{stream}.write('x' * 100_000)")
+    assert (result.ending, all(ended), len(ended) > 0) == ("output_limit", True, True)
 
 
 ENDLESS_FILES = "def work():\n    i = 0\n    while True: i += 1; open(f'/tmp/{i}', 'w').close()" + WITHOUT_FIRST_THREAD
