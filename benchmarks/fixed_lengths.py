@@ -17,7 +17,7 @@ from vllm.sampling_params import RequestOutputKind
 from agon_verl.rollout.loop import AgonAgentLoop
 
 CONCENTRATION = 4.0  # of the beta distribution: 2 and 2 for a mean of half the cap, a standard deviation of 0.22 caps
-LEAN = {"output_kind": RequestOutputKind.FINAL_ONLY, "detokenize": False}
+LEAN = {"output_kind": RequestOutputKind.FINAL_ONLY, "detokenize": False, "flat_logprobs": True}
 
 
 def rollout_length(seed: int, problem: str, session: int, stage: int, mean: float, cap: int) -> int:

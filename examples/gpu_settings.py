@@ -41,9 +41,8 @@ class GpuSettings:
     base_dtype: str  # of the trainer's copy of the base
     training: float  # GiB that the trainer needs at its peak
     total: float  # GiB that are needed at a time, with a margin
-    cache: (
-        int  # bytes of vLLM's keys and values; with it, vLLM need not capture graphs once more to measure their memory
-    )
+    # Bytes of vLLM's keys and values: it need not capture graphs once more to measure them.
+    cache: int
 
     def overrides(self, work: Work) -> list[str]:
         sequences = min(512, max(256, work.problems * work.n))  # a validation plays more than a step

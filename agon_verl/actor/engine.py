@@ -50,7 +50,7 @@ from verl.workers.engine.utils import prepare_micro_batches
 from agon_verl.actor import packed_attention
 from agon_verl.actor.log_probs import token_entropy, token_log_probs
 from agon_verl.actor.minibatches import cut_into, even_parts, padded_parts
-from agon_verl.actor.on_policy import ONLY_UPDATE, on_policy, scaled
+from agon_verl.actor.on_policy import ONLY_UPDATE, on_policy, summed
 from agon_verl.actor.optim import LINEAR, linear_decay
 from agon_verl.actor.packed_attention import PACKED_SDPA, PackedRows, attention_for, require_packable
 from agon_verl.actor.tensors import adapter_distance, adapter_parameters, gather, load, misfits, save, shard_like
@@ -60,14 +60,6 @@ from agon_verl.pair.checkpoint import ADAPTER_FILE, TRAINING_STATE
 from agon_verl.rollout.wire import ADAPTER, MODEL_TYPE, lora_ids, past_of, sync_name
 
 PART = "part"  # the trainer sets it on rows whose update is not complete
-
-
-@dataclasses.dataclass
-class Parts:
-    """Tokens with loss, over all ranks: of the first part of an update, and of those so far."""
-
-    first: int
-    total: int = 0
 
 
 def adapter_of(data: TensorDict, adapters: Sequence[str]) -> str:
@@ -104,7 +96,7 @@ class MultiAdapterEngine(FSDPEngineWithLMHead):
         transformer_impl.prepare_micro_batches = micro_batches
         transformer_impl.verl_F.entropy_from_logits = self.compute_entropy_from_logits = token_entropy
         self.steps = 0  # optimizer steps that were begun, of all adapters
-        self._parts: dict[str, Parts] = {}  # of the updates that were begun and not finished, by adapter
+        self._tokens: dict[str, int] = {}  # with loss, over all ranks, of each adapter's parts since its last step
         self.distance = 0.0  # between the first two adapters, as of the last sync
         self.past: dict[str, dict[str, torch.Tensor]] = {}  # an earlier snapshot of each adapter, for `agon.opponent`
         self._next_past: dict[str, dict[str, torch.Tensor]] = {}
@@ -227,25 +219,22 @@ class MultiAdapterEngine(FSDPEngineWithLMHead):
     def _add_part(self, data: TensorDict, loss_function: Callable) -> Any:
         """Add the gradient of some rows to the active adapter's, and take no step.
 
-        The loss is a mean over the tokens of all parts, whose number is known at the end. So the mean over each part is
-        weighted by its tokens, in units of the first part's, which keeps the gradient's size; `finish_update` divides.
+        The loss is a mean over the tokens of all parts, whose number is known at the end: here it is a sum, which
+        `finish_update` divides.
         """
-        tokens = data["loss_mask"].sum().to(get_device_id())
-        torch.distributed.all_reduce(tokens, group=self.get_data_parallel_group())
-        parts = self._parts.setdefault(self.active, Parts(first=int(tokens)))
-        parts.total += int(tokens)
-        weight = int(tokens) / parts.first
-        output = self.forward_backward_batch(data, scaled(loss_function, weight))
-        output["loss"] = [loss / weight for loss in output["loss"]]
+        output = self.forward_backward_batch(data, summed(loss_function))
+        tokens = data["batch_num_tokens"]
+        self._tokens[self.active] = self._tokens.get(self.active, 0) + tokens
+        output["loss"] = [loss / tokens for loss in output["loss"]]
         return output
 
     def finish_update(self, adapter: str) -> tuple[float, float]:
         """The optimizer's step over all parts. Returns the norm of the gradient, and the learning rate after it."""
         self.activate(adapter)
-        parts = self._parts.pop(adapter)
+        tokens = self._tokens.pop(adapter)
         for parameter in adapter_parameters(self.module, adapter).values():
             if parameter.grad is not None:
-                parameter.grad.mul_(parts.first / parts.total)
+                parameter.grad.div_(tokens)
         return self.optimizer_step(), self.lr_scheduler_step()
 
     def optimizer_zero_grad(self) -> None:

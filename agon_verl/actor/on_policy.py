@@ -34,12 +34,12 @@ def on_policy(loss_function: Callable) -> Callable:
     return loss
 
 
-def scaled(loss_function: Callable, weight: float) -> Callable:
-    """The same loss times `weight`; its metrics stay as they are."""
+def summed(loss_function: Callable) -> Callable:
+    """A loss that is a mean over a batch's tokens, as their sum; its metrics stay as they are."""
 
     def loss(model_output: dict[str, torch.Tensor], data: TensorDict, dp_group: Any = None) -> tuple[Any, dict]:
         value, metrics = loss_function(model_output=model_output, data=data, dp_group=dp_group)
-        return value * weight, metrics
+        return value * data["batch_num_tokens"], metrics
 
     return loss
 

@@ -15,9 +15,8 @@ from dataclasses import dataclass
 _FENCE = re.compile(
     r"(?<!`)`{3,}+(?P<tag>[^\n`]*+)\n(?P<body>.*?)(?:(?P<closing>^[ \t]*+)`{3,}+(?!\w)|\Z)", re.S | re.M
 )
-_LEAD = re.compile(
-    r"[ \t]*+(?:(?:[-*+]|[0-9]{1,9}[.)])[ \t]++)?+"
-)  # indentation, and perhaps the marker of a list item
+# Indentation, and perhaps the marker of a list item.
+_LEAD = re.compile(r"[ \t]*+(?:(?:[-*+]|[0-9]{1,9}[.)])[ \t]++)?+")
 _FIRST_LINE = re.compile(r"^[ \t]*+(?=\S)", re.M)
 
 

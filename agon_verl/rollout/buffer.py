@@ -62,9 +62,9 @@ class PairBuffer(ReplayBuffer):
         stored = {key: tag for key, tag in self.partitions[partition].items() if tag.get("status") == "success"}
         return Progress(partition, stored, frozenset(over))
 
-    def wait(self) -> None:
-        """Until the next look at the progress."""
-        self._wait_for_next_poll("train", time.time())
+    def wait(self, last_line: float) -> float:
+        """Until the next look at the progress; verl logs a line each minute, and returns when it did."""
+        return self._wait_for_next_poll("train", last_line)
 
     def _wait_for_next_poll(self, partition_id: str, last_debug_time: float) -> float:
         if time.monotonic() - self._last_check > CHECK_SECONDS:

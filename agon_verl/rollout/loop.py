@@ -95,11 +95,15 @@ class AgonAgentLoop(SingleTurnAgentLoop):
             draft = await self._stage(kwargs["drafter"], problem, sampling_params, kwargs)
             publish = _publish.get()
             published = asyncio.ensure_future(publish(draft)) if publish else None
-            attempt = await self.loop.run_in_executor(None, self._attempt, problem, draft)
-            messages = challenge_messages(problem, attempt.shown)
-            challenge = await self._stage(kwargs["challenger"], messages, challenge_sampling, kwargs)
+            try:
+                attempt = await self.loop.run_in_executor(None, self._attempt, problem, draft)
+                messages = challenge_messages(problem, attempt.shown)
+                challenge = await self._stage(kwargs["challenger"], messages, challenge_sampling, kwargs)
+            finally:
+                if published:  # nothing may be stored after the session has ended
+                    await asyncio.wait([published])
             if published:
-                await published
+                published.result()
         challenge.extra_fields["attempt"] = asdict(attempt)
         challenge.extra_fields["copied"] = await self.loop.run_in_executor(
             None, self._copied, problem, attempt, challenge

@@ -21,8 +21,12 @@ from vllm.v1.outputs import LogprobsLists
 
 @dataclass(slots=True)
 class UnsentTokens:
-    """Of one request. The rows of the log-probs are kept as bytes: an array per token would be an object per token."""
+    """Of one request. The rows of the log-probs are kept as bytes: an array per token would be an object per token.
 
+    vLLM's arrays are as wide as the request of the batch with the most log-probs needs; `width` is this request's own.
+    """
+
+    width: int
     tokens: list[int] = field(default_factory=list)
     rows: tuple[bytearray, bytearray, bytearray] = field(
         default_factory=lambda: (bytearray(), bytearray(), bytearray())
@@ -30,7 +34,7 @@ class UnsentTokens:
 
     def add(self, output: EngineCoreOutput) -> None:
         self.tokens += output.new_token_ids
-        for rows, new in zip(self.rows, output.new_logprobs or (), strict=False):  # its last field is not of a request
+        for rows, new in zip(self.rows, self._own(output), strict=False):
             rows += new.tobytes()
 
     def put_before(self, output: EngineCoreOutput) -> None:
@@ -38,9 +42,14 @@ class UnsentTokens:
         if output.new_logprobs is not None:
             columns = (
                 np.concatenate((np.frombuffer(rows, new.dtype).reshape(-1, *new.shape[1:]), new))
-                for rows, new in zip(self.rows, output.new_logprobs, strict=False)
+                for rows, new in zip(self.rows, self._own(output), strict=True)
             )
             output.new_logprobs = LogprobsLists(*columns)
+
+    def _own(self, output: EngineCoreOutput) -> list[np.ndarray]:
+        """Ids, log-probs and ranks; the fourth field is not of a request."""
+        ids, logprobs, ranks = (output.new_logprobs or [np.empty((0, 0))] * 3)[:3]
+        return [ids[:, : self.width], logprobs[:, : self.width], ranks]
 
 
 class _SendsOnce:
@@ -62,7 +71,8 @@ class _SendsOnce:
         """The first output of a request says how much of its prompt was cached, and is sent as well."""
         plain = output.prefill_stats is output.new_prompt_logprobs_tensors is output.routed_experts is None
         if not output.finished and plain and self._is_read_at_the_end(output.request_id):
-            self._unsent.setdefault(output.request_id, UnsentTokens()).add(output)
+            width = 1 + (self.requests[output.request_id].sampling_params.logprobs or 0)
+            self._unsent.setdefault(output.request_id, UnsentTokens(width)).add(output)
             return True
         if unsent := self._unsent.pop(output.request_id, None):
             unsent.put_before(output)
@@ -70,7 +80,9 @@ class _SendsOnce:
 
     def _is_read_at_the_end(self, request_id: str) -> bool:
         sampling = self.requests[request_id].sampling_params
-        return sampling is not None and sampling.output_kind == RequestOutputKind.FINAL_ONLY and not sampling.stop
+        if sampling is None or sampling.stop or sampling.logprobs == -1:  # of a pooling model, or all log-probs
+            return False
+        return sampling.output_kind == RequestOutputKind.FINAL_ONLY
 
 
 class SendsOnceAsync(_SendsOnce, AsyncScheduler):

@@ -61,8 +61,8 @@ class AgonTrainer(StreamingTrainer):
     def _sample_pairs(self, who: Roles, metrics: dict, sample_batch_size: int) -> KVBatchMeta:
         """Wait for the pairs of this step. The agent loop plays them: draft, withhold, challenge, reward."""
         self.on_sample_begin()
+        self._train_while_sampling(who, sample_batch_size)
         with self._failures_limited(sample_batch_size * self.config.actor_rollout_ref.rollout.n, metrics):
-            self._train_while_sampling(who, sample_batch_size)
             batch, off_policy_metrics = self.replay_buffer.sample(
                 global_steps=self.global_steps, partition_id="train", batch_size=sample_batch_size
             )

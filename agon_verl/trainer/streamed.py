@@ -10,6 +10,7 @@ rewards that do not depend on other groups; where `obstacles` finds something el
 """
 
 import logging
+import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -90,6 +91,7 @@ class StreamingTrainer(UpdatingTrainer):
             return
         self._plan = UpdatePlan(mini_batches=1)
         timing_of_step, self.timing_raw = self.timing_raw, {}  # what is done now is a part of the time for sampling
+        last_line = time.time()
         seen: dict[str, set[str]] = {name: set() for name in STREAMS}
         waiting: dict[str, list[str]] = {name: [] for name in STREAMS}
         while (progress := self.replay_buffer.progress("train")).ended < problems:
@@ -101,7 +103,7 @@ class StreamingTrainer(UpdatingTrainer):
                 if self._fills_a_micro_batch(progress, waiting[name]):
                     self._train_part(Stream(name, adapter, progress.batch(waiting[name]), progress.batch([])))
                     waiting[name] = []
-            self.replay_buffer.wait()
+            last_line = self.replay_buffer.wait(last_line)
         self.timing_raw, early = timing_of_step, self.timing_raw
         self.timing_raw["early_update"] = sum(early.values())
 
@@ -165,10 +167,10 @@ def combined(parts: Sequence[Mapping[str, float]], tokens: Sequence[int]) -> dic
     for name in dict.fromkeys(name for part in parts for name in part):
         present = [(part[name], count) for part, count in zip(parts, tokens, strict=True) if name in part]
         values = [value for value, _ in present]
-        if "max" in name.rsplit("/", 1)[-1] and not name.startswith("global_seqlen"):
-            metrics[name] = max(values)
-        elif name.startswith("global_seqlen"):
+        if name.startswith("global_seqlen"):
             metrics[name] = sum(values)
+        elif "max" in name.rsplit("/", 1)[-1]:
+            metrics[name] = max(values)
         else:
             metrics[name] = sum(value * count for value, count in present) / sum(count for _, count in present)
     return metrics

@@ -48,6 +48,20 @@ def test_tokens_and_log_probs_arrive_in_order_with_the_last_output() -> None:
     assert [*subject._unsent] == ["b"]
 
 
+def test_another_request_that_needs_more_log_probs_changes_nothing() -> None:
+    subject = Subject()
+    subject.requests = {
+        "a": SimpleNamespace(sampling_params=SamplingParams(output_kind=AT_THE_END.output_kind, logprobs=0))
+    }
+    for token in (1, 2):  # the arrays are two wide in this step, and one wide at the end
+        subject.update_from_output(output("a", token))
+    last = output("a", 3, finish_reason=FinishReason.STOP)
+    ids, logprobs, ranks, _ = last.new_logprobs
+    last.new_logprobs = LogprobsLists(ids[:, :1], logprobs[:, :1], ranks)
+    (sent,) = subject.update_from_output(last)[0].outputs
+    assert sent.new_token_ids == [1, 2, 3] and sent.new_logprobs.logprob_token_ids.tolist() == [[1], [2], [3]]
+
+
 def test_what_an_aborted_request_had_is_forgotten() -> None:
     subject = Subject()
     subject.requests = {"gone": SimpleNamespace(sampling_params=AT_THE_END)}

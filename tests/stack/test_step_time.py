@@ -180,6 +180,7 @@ def test_stock_and_agon_get_the_same_lengths(model: Path, tmp_path: Path, monkey
             assert [request.max_tokens for request in requests] == lengths
             assert all(request.ignore_eos for request in (*requests, *agon))
             assert {request.detokenize for request in requests} == {name == "stock"}
+            assert {request.flat_logprobs for request in requests} == {name != "stock"}
         of_problems.append(lengths)
     assert of_problems[0] != of_problems[1]
 
