@@ -97,7 +97,7 @@ async def _run(service: Service, options: argparse.Namespace) -> None:
 
 
 def make_server(service: Service, options: argparse.Namespace) -> Server:
-    limit = 2 * (options.max_running + options.max_queue) + 64  # also for clients between two requests
+    limit = 2 * (options.max_running + options.max_queue) + 256  # room to get a 429, and to wait between two requests
     config = uvicorn.Config(
         make_app(service),
         host=options.host,

@@ -23,6 +23,7 @@ RECEIVING, UNREAD = "receiving", "unread"
 SECONDS = {RECEIVING: 40.0, UNREAD: 60.0}
 MAX_UNREAD = 2**20  # bytes of an answer
 MAX_HEADERS = 2**16  # bytes, with the path
+REFUSED_SECONDS, MAX_REFUSED = 1.0, 64  # for a refused client to read why, and how many may at a time
 _full = ApiError(503, "the server has too many open connections: try again later", code="too_many_connections")
 _BODY = json.dumps(_full.body).encode()
 FULL = (
@@ -36,7 +37,7 @@ class LimitedConnection(HttpToolsProtocol):
 
     def __init__(self, *arguments: Any, limit: int, **options: Any) -> None:
         super().__init__(*arguments, **options)
-        self._limit = limit
+        self._limit, self._refused = limit, False
         self._requests, self._partial = 0, True  # the first is awaited from the beginning
         self._header_bytes: int | None = None  # of the current request, beyond the first packet
         self._state: tuple[str | None, int] = (None, 0)
@@ -48,10 +49,15 @@ class LimitedConnection(HttpToolsProtocol):
         others = [other.client for other in self.connections if isinstance(other, LimitedConnection)]
         same = sum(1 for other in others if other and self.client and other[0] == self.client[0])
         if len(others) > self._limit or same > self._limit // 2:
+            self._refused = True
             transport.write(FULL)
-            transport.close()
+            # Closed before its request is read, a connection is reset, and the client does not see the answer.
+            seconds = REFUSED_SECONDS if len(others) <= self._limit + MAX_REFUSED else 0
+            self.loop.call_later(seconds, transport.close)
 
     def data_received(self, data: bytes) -> None:
+        if self._refused:
+            return
         requests = self._requests
         super().data_received(data)
         if self._header_bytes is not None and self._requests == requests:

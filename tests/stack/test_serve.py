@@ -602,19 +602,24 @@ class TestAttacks:
 
     def test_too_many_connections_are_refused(self) -> None:
         async def scene() -> None:
-            async with Listening(running=1, queue=1) as served:  # 68 in all
-                addresses = [("127.0.0.1", 0)] * 34 + [("127.0.0.2", 0)] * 34
+            async with Listening(running=1, queue=1) as served:  # 260 in all
+                addresses = [("127.0.0.1", 0)] * 130 + [("127.0.0.2", 0)] * 130
                 clients = [await served.connect(local_addr=address) for address in addresses]
-                await until(lambda: served.open == 68)
-                reader, _ = await served.connect(local_addr=("127.0.0.3", 0))
-                status, error = await answer(reader)
-                assert status == 503 and error["error"]["code"] == "too_many_connections"
+                await until(lambda: served.open == 260)
+                for _ in range(20):  # with a request, which must not cost them the answer
+                    reader, writer = await served.connect(post(), local_addr=("127.0.0.3", 0))
+                    await asyncio.sleep(0.01)
+                    status, error = await answer(reader)
+                    assert status == 503 and error["error"]["code"] == "too_many_connections"
+                    writer.close()
                 clients[0][1].close()
-                await until(lambda: served.open == 67)
-                reader, writer = await served.connect(GET, local_addr=("127.0.0.2", 0))
+                await until(lambda: served.open == 259)
+                reader, _ = await served.connect(GET, local_addr=("127.0.0.2", 0))
                 assert (await answer(reader))[0] == 503  # this address has half of them
-                reader, writer = await served.connect(GET, local_addr=("127.0.0.3", 0))
+                await until(lambda: served.open == 259)
+                reader, _ = await served.connect(GET, local_addr=("127.0.0.3", 0))
                 assert (await answer(reader))[0] == 200
+                assert not served.engine.requests
                 for _, writer in clients:
                     writer.close()
 
