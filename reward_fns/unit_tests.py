@@ -19,6 +19,7 @@ see docs/sandbox.md.
 
 import asyncio
 import marshal
+import os
 import re
 from collections.abc import Sequence
 from functools import cache
@@ -185,3 +186,6 @@ def _sandbox(backend: str, slots: int | None, trusted: bool, python: str | None,
 
         return E2BSandbox(slots, template)
     raise ValueError(f"backend={backend!r} is unknown: use local or e2b")
+
+
+os.register_at_fork(after_in_child=_sandbox.cache_clear)  # its threads are the parent's

@@ -34,13 +34,14 @@ NOT_CONVERTIBLE = "with an assert that cannot be judged outside the program"
 _LIMITS = ProgramLimits(cpu=20.0, memory=1024 * MB, output=64 * MB)
 _MOST_NOTES = 10_000
 _PRELUDE = f"""
+import copy as _copy
 import random as _random
 _random.seed(0)
 _notes = []
 def _note(number, values):
     if len(_notes) < {_MOST_NOTES}:
         try:
-            _notes.append((number, values()))
+            _notes.append((number, _copy.deepcopy(values())))
         except Exception:
             _notes.append((number, None))
 def _all_notes():
@@ -140,6 +141,8 @@ class _Recorder(ast.NodeTransformer):
 
     def visit_Import(self, node: ast.Import | ast.ImportFrom) -> ast.stmt:
         """Packages are not installed in the sandbox, and most that tests import are not used."""
+        if isinstance(node, ast.ImportFrom) and node.module == "__future__":
+            return ast.Pass()  # it would have to be the first statement
         return ast.Try([node], [ast.ExceptHandler(ast.Name("ImportError", ast.Load()), None, [ast.Pass()])], [], [])
 
     visit_ImportFrom = visit_Import

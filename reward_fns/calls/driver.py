@@ -94,6 +94,7 @@ def run(request: bytes, source: bytes, write: Callable[[bytes], None]) -> None:
     cpu, clock, loads = time.process_time, time.monotonic, marshal.loads
     began = clock()
     for code, file in ((setup, "setup.py"), (source, "solution.py")):
+        module.__dict__.pop(name, None)  # the program must define it: what setup imports may have its name (`gcd`)
         exec(compile(code, file, "exec", dont_inherit=True), module.__dict__)
     function = find(module, name)
     for call in calls:

@@ -2,11 +2,13 @@
 
 The watch in process.py sees what is resident in a process, every 50 ms. A group also counts pages in pipes and sockets,
 files in memory, page tables and other kernel memory, and refuses the page that would exceed the limit: the kernel then
-kills the program. A group is made below the judge's own, so whatever limits the judge still limits its programs.
+kills the program.
 
-Version 1 of the interface allows that wherever the folder is writable (root). In version 2 a group with processes has
+In version 1 of the interface a group is made below the judge's own, wherever that is writable (root), so whatever
+limits the judge also limits its programs. In version 2 a group with processes has
 no groups below it that limit memory, so ours is made below the nearest ancestor that already limits memory and that we
 may write to: under systemd that is the slice of a scope or service, for root and for `systemd-run --user --scope`.
+Limits of the judge's own scope or service then do not hold for its programs: set them on the slice.
 """
 
 import os

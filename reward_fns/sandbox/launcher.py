@@ -24,6 +24,7 @@ import select
 import signal
 import socket
 import sys
+import time
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -32,6 +33,7 @@ SUBREAPER = 36  # prctl: orphans become children of this process
 FSCONFIG, FSPICK = 431, 433  # system calls, with the same numbers on all architectures
 EMPTY_PATH, SET_STRING, RECONFIGURE = 8, 1, 7  # of fspick; of fsconfig
 NEW_USER_AND_MOUNTS = 0x10000000 | 0x00020000  # namespaces that setns enters
+SANDBOX_IS_MADE = 5.0  # seconds after which a sandbox has its own file systems
 FIRST_OWN = 64  # below are the descriptors of commands
 LIBC = ctypes.CDLL(None)
 
@@ -99,19 +101,21 @@ def start(descriptors: list[int], command: list[str], cwd: str) -> dict[str, Any
 
 
 def limit_inodes(pid: int, folder: str, size: int, inodes: int) -> dict[str, Any]:
-    """Limit the files in a sandbox's own file system, once it is there: it is the one of that size."""
+    """Limit the files in a sandbox's own file system, once it is there: not the host's, and the one of that size."""
     process = os.pidfd_open(pid)
     try:
         ended = select.poll()
         ended.register(process, select.POLLIN)
-        while not ended.poll(1):
+        deadline = time.monotonic() + SANDBOX_IS_MADE
+        while time.monotonic() < deadline and not ended.poll(1):
             try:
                 place = os.open(f"/proc/{pid}/root{folder}", os.O_PATH | os.O_DIRECTORY)
             except OSError:
                 continue  # not there yet
             try:
                 space = os.statvfs(place)
-                if space.f_blocks * space.f_frsize == size:
+                own = os.fstat(place).st_dev != os.stat(folder).st_dev
+                if own and space.f_blocks * space.f_frsize == size:
                     return {"limited": reconfigure(place, inodes) or inside(process, place, inodes)}
             finally:
                 os.close(place)

@@ -10,7 +10,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -110,6 +110,8 @@ class Launcher:
 
     def close(self) -> None:
         """End it, and what it has started, and its group."""
+        with suppress(OSError):
+            self._connection.shutdown(socket.SHUT_RDWR)  # forked processes have copies of it
         self._connection.close()
         try:
             self._process.wait(_GRACE)
@@ -144,10 +146,15 @@ class Launcher:
 @contextmanager
 def launcher() -> Iterator[Launcher]:
     """A launcher that nobody else uses meanwhile. One that is still busy afterwards is ended."""
-    with _lock:
-        while _idle and not _idle[-1].usable:
-            _idle.pop().close()
-        one = _idle.pop() if _idle else _make()
+    one = None
+    while one is None:
+        with _lock:  # not while one starts or ends: others wait for it
+            one = _idle.pop() if _idle else None
+        if one is None:
+            one = _make()
+        elif not one.usable:
+            one.close()
+            one = None
     try:
         yield one
     finally:

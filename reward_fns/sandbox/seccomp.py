@@ -4,10 +4,10 @@ Namespaces hide the host; the filter closes what they leave open. A program is o
 there are no fork bombs and no daemons, and a memory limit on the process covers everything. Memory that no process
 limit counts is refused (System V segments, shared mappings without a file, memory files, message queues, pages moved
 into pipes, attributes of files, filters, rules of Landlock), and so are calls that only enlarge the attack surface of
-the kernel: sockets of any kind, nested namespaces, mounts, tracing, io_uring, bpf, keys; and `sync`, which makes all
-processes wait for the disk. A program cannot choose its cores or lower its priority, so it waits for a core only if the
-machine is busy. A refused call fails with EPERM, which most programs see as an ordinary exception. Calls that need a
-capability are not listed: a program has none.
+the kernel: sockets (but pairs within the program, which asyncio needs), nested namespaces, mounts, tracing, io_uring,
+bpf, keys; and `sync`, which makes all processes wait for the disk. A program cannot choose its cores or lower its
+priority, so it waits for a core only if the machine is busy. A refused call fails with EPERM, which most programs see
+as an ordinary exception. Calls that need a capability are not listed: a program has none.
 
 Programs that run side by side see the same read-only files, and must not talk through them: by locks, leases, watches
 and marks on a file, by its time stamps (any program may set those of /dev/null to the present), by the state of the

@@ -20,6 +20,15 @@ _TRIED = 8  # names tried per attempt: enough to find a free one soon, few enoug
 _seeking = threading.Lock()  # one thread per process searches at a time
 
 
+def _after_fork() -> None:
+    """A thread that does not exist in the child may have held the lock."""
+    global _seeking
+    _seeking = threading.Lock()
+
+
+os.register_at_fork(after_in_child=_after_fork)
+
+
 @contextmanager
 def slot(count: int) -> Iterator[int]:
     """Wait for one of `count` slots and occupy it; yields its number."""

@@ -31,6 +31,10 @@ pytestmark = pytest.mark.usefixtures("isolated")
         ("def check(candidate):\n    for n in (1, 2):\n        assert candidate(n) == n * n\ncheck(f)",
          ["assert f(1) == 1", "assert f(2) == 4"]),
         ("assert f(1) == helper(1)", ["assert f(1) == 10"]),
+        ("xs = []\nfor i in range(2):\n    xs.append(i)\n    assert f(xs) == i + 1",  # one list, which changes
+         ["assert f([0]) == 1", "assert f([0, 1]) == 2"]),
+        ("from __future__ import annotations\nfor n in (1, 2):\n    assert f(n) == n",
+         ["assert f(1) == 1", "assert f(2) == 2"]),
     ],
 )  # fmt: skip
 def test_unfolded(code: str, asserts: list[str]) -> None:

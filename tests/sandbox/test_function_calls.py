@@ -1,6 +1,8 @@
 """Tests that call a function: the runs that they take, and what enters the sandbox. The attacks are in the suite."""
 
 import asyncio
+import os
+import signal
 
 import pytest
 
@@ -100,3 +102,23 @@ def test_the_time_of_all_calls_together() -> None:
     truth = {"fn_name": "f", "asserts": [f"assert f({n}) == {n}" for n in range(6)], "time_limit": 0.6}
     assert verdict(busy + "    return x", truth) == "correct"
     assert verdict(busy + "    return x", truth, total_time=1.2) == "timeout"
+
+
+def test_a_function_of_setup_is_not_the_program_s() -> None:
+    """LeetCode's setup imports all of heapq, itertools and math."""
+    gcd = {
+        "fn_name": "gcd",
+        "setup": "from math import *",
+        "asserts": ["assert gcd(4, 6) == 2", "assert gcd(3, 5) == 1"],
+    }
+    assert verdict("pass", gcd) == "runtime_error"
+    assert verdict("class Solution:\n    def gcd(self, a, b): return math.gcd(a, b)\nimport math", gcd) == "correct"
+
+
+def test_a_forked_process_judges_too() -> None:
+    """The threads of the parent's sandbox are not in it."""
+    assert verdict("def add(a, b): return a + b", ADD) == "correct"
+    if not (child := os.fork()):
+        signal.alarm(60)
+        os._exit(verdict("def add(a, b): return a + b", ADD) != "correct")
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
