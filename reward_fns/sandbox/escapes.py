@@ -54,6 +54,7 @@ attempt("/tmp is not limited", lambda: [write(f"/tmp/{i}", 1 << 22) for i in ran
 attempt("files are not limited", lambda: write("/tmp/large", 1 << 26))
 folder, file, again = (os.open(path, os.O_RDONLY) for path in ("/usr/lib", os.__file__, os.__file__))
 attempt("shared folders can be watched", lambda: fcntl.fcntl(folder, fcntl.F_NOTIFY, fcntl.DN_ACCESS))
+os.read(file, 1)  # now it is there
 attempt("the page cache can be seen", lambda: os.preadv(file, [bytearray(1)], 0, os.RWF_NOWAIT))
 try:
     fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)

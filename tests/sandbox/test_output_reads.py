@@ -61,7 +61,8 @@ def test_in_a_machine_of_e2b_too(program, ending, monkeypatch):
 
         monkeypatch.setattr(os, "read", counted)
         began = time.monotonic()
-        ended, (stdout, _) = guest.watch(child, MB, began + (30 if ending == "exited" else 2))
+        limit = began + (30 if ending == "exited" else 2)
+        ended, (stdout, _) = guest.watch(child, MB, lambda: "timeout" if time.monotonic() > limit else "")
         seconds = time.monotonic() - began
         child.kill()
     assert ended == ending

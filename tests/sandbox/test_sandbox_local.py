@@ -17,6 +17,7 @@ from pathlib import Path
 import pytest
 
 from reward_fns.sandbox import MB, Job, Program, ProgramLimits, SandboxError, bwrap, local, slots
+from reward_fns.sandbox.launchers import end_launchers
 from reward_fns.sandbox.local import LocalSandbox
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -161,6 +162,7 @@ def test_time_without_a_core_does_not_count():
     cores = os.sched_getaffinity(0)
     sandbox = LocalSandbox()
     sandbox.prepare()
+    end_launchers()  # a new one has the core of this thread
     os.sched_setaffinity(0, {min(cores)})
     hogs = [
         subprocess.Popen([sys.executable, "-S", "-c", "while True: pass"], start_new_session=True) for _ in range(8)
