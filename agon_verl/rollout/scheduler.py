@@ -94,6 +94,6 @@ class SendsOnceInTurn(_SendsOnce, Scheduler):
 
 
 def sends_once(vllm_config: Any, **kwargs: Any) -> Scheduler:
-    """vLLM decides whether it schedules ahead of the model after it was told the scheduler."""
+    """vLLM decides only after it has read `scheduler_cls` whether it schedules ahead of the model."""
     ahead = vllm_config.scheduler_config.async_scheduling
     return (SendsOnceAsync if ahead else SendsOnceInTurn)(vllm_config=vllm_config, **kwargs)

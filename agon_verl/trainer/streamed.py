@@ -37,7 +37,7 @@ def obstacles(config: DictConfig, game: AgonConfig, reference: bool) -> list[str
     """Settings under which an update cannot come in parts."""
     actor, algorithm = config.actor_rollout_ref.actor, config.algorithm
     correction = algorithm.get("rollout_correction") or {}
-    found = {
+    present = {
         "actor_rollout_ref.rollout.free_cache_engine=true": config.actor_rollout_ref.rollout.free_cache_engine,
         "actor_rollout_ref.actor.fsdp_config.param_offload=true": actor.fsdp_config.param_offload,
         "actor_rollout_ref.actor.fsdp_config.optimizer_offload=true": actor.fsdp_config.optimizer_offload,
@@ -54,7 +54,7 @@ def obstacles(config: DictConfig, game: AgonConfig, reference: bool) -> list[str
         "agon.players=one with agon.reads=nothing": game.one_group,
         f"agon.opponent.share={game.opponent.share}": game.opponent.share > 0,
     }
-    return [name for name, present in found.items() if present]
+    return [name for name, is_set in present.items() if is_set]
 
 
 @dataclass
@@ -72,8 +72,8 @@ class StreamingTrainer(UpdatingTrainer):
     _begun: dict[str, Begun]  # by adapter, in this step
 
     def on_init_end(self) -> None:
-        if self.game.streamed and (found := self._obstacles):
-            logger.info("agon-verl: updates wait for all pairs of a step, because of %s", ", ".join(found))
+        if self.game.streamed and (names := self._obstacles):
+            logger.info("agon-verl: updates wait for all pairs of a step, because of %s", ", ".join(names))
         super().on_init_end()
 
     @property

@@ -21,7 +21,7 @@ _seeking = threading.Lock()  # one thread per process searches at a time
 
 
 def _after_fork() -> None:
-    """A thread that does not exist in the child may have held the lock."""
+    """A thread that does not exist in the child may own the lock."""
     global _seeking
     _seeking = threading.Lock()
 

