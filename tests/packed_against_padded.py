@@ -107,12 +107,11 @@ def one_pass(engine: MultiAdapterEngine, loss: Any, data: TensorDict) -> Pass:
     tu.assign_non_tensor(data, use_fused_kernels=engine.model_config.use_fused_kernels)
     with engine.train_mode():
         engine.activate("B")
-        engine.optimizer_zero_grad()
         tu.assign_non_tensor(data, return_model_output=True)
         output = engine.forward_backward_batch(data, on_policy(loss))["model_output"]
         parameters = adapter_parameters(engine.module, "B")
         gradients = {name: gather(p.grad).float() for name, p in parameters.items() if p.grad is not None}
-        engine.optimizer_zero_grad()
+        engine.optimizer.zero_grad()
     rows = {key: [row.detach().float().cpu() for row in output[key].unbind()] for key in ("log_probs", "entropy")}
     return Pass(gradients=gradients, **rows)
 

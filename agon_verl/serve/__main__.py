@@ -72,8 +72,9 @@ class Server(uvicorn.Server):
 
 def serve(options: argparse.Namespace) -> None:
     keys = [key.strip() for key in os.environ.pop(options.api_key_env, "").split(",") if key.strip()]
-    addresses = _check_address(options.host, options.port)
-    if not keys and not options.insecure and not all(ipaddress.ip_address(each).is_loopback for each in addresses):
+    sockets = _bound(options.host, options.port)
+    addresses = [ipaddress.ip_address(each.getsockname()[0].partition("%")[0]) for each in sockets]
+    if not keys and not options.insecure and not all(address.is_loopback for address in addresses):
         raise InferenceError(
             f"other machines reach --host {options.host}, and {options.api_key_env} has no API key, so that everyone "
             f"there could use the model: set {options.api_key_env}, or add --insecure if that is what you want"
@@ -86,12 +87,12 @@ def serve(options: argparse.Namespace) -> None:
     models = models_of(players, options.name, mode)
     engine = Engine(players, **{"max_num_seqs": options.max_running, **key_values(options.engine)})
     queue = RequestQueue(options.max_running, options.max_queue)
-    asyncio.run(_run(Service(engine, models, queue, keys), options))
+    asyncio.run(_run(Service(engine, models, queue, keys), options, sockets))
 
 
-async def _run(service: Service, options: argparse.Namespace) -> None:
+async def _run(service: Service, options: argparse.Namespace, sockets: list[socket.socket]) -> None:
     try:
-        await make_server(service, options).serve()
+        await make_server(service, options).serve(sockets)
     finally:
         service.engine.close()
 
@@ -100,8 +101,6 @@ def make_server(service: Service, options: argparse.Namespace) -> Server:
     limit = 2 * (options.max_running + options.max_queue) + 256  # room to get a 429, and to wait between two requests
     config = uvicorn.Config(
         make_app(service),
-        host=options.host,
-        port=options.port,
         http=functools.partial(LimitedConnection, limit=limit),  # type: ignore[arg-type]
         ws="none",
         proxy_headers=False,
@@ -114,17 +113,23 @@ def make_server(service: Service, options: argparse.Namespace) -> Server:
     return Server(config, service, options.drain)
 
 
-def _check_address(host: str, port: int) -> list[str]:
-    """The addresses of `host`, which are free. Before vLLM takes its minutes to start."""
+def _bound(host: str, port: int) -> list[socket.socket]:
+    """A socket for each address of `host`, which keeps the port and refuses everyone while vLLM starts."""
+    sockets = []
     try:
-        results = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
-        family, kind, _, _, address = results[0]
-        with socket.socket(family, kind) as probe:
-            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            probe.bind(address)
+        for family, kind, _, _, address in socket.getaddrinfo(
+            host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        ):
+            sockets.append(one := socket.socket(family, kind))
+            one.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            if family == socket.AF_INET6:
+                one.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+            one.bind(address)
     except OSError as error:
+        for one in sockets:
+            one.close()
         raise InferenceError(f"cannot listen on {host}:{port} ({error}): use another --host or --port") from None
-    return [str(result[4][0]).partition("%")[0] for result in results]  # without the scope of fe80::1%eth0
+    return sockets
 
 
 @command

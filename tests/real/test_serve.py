@@ -5,13 +5,14 @@ The tests of this file share one server and run in order: the last one tells it 
 
 import asyncio
 import os
+import random
 import signal
 import socket
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -108,11 +109,18 @@ class Server:
         return (ticks() - before) / os.sysconf("SC_CLK_TCK") / seconds
 
 
+def free_port() -> int:
+    """None that the kernel gives to a connection of another program before the server has it."""
+    while True:
+        port = random.randrange(12000, 32000)
+        with socket.socket() as free, suppress(OSError):
+            free.bind(("127.0.0.1", port))
+            return port
+
+
 @contextmanager
 def started(target: Path, *arguments: object, keys: str = "") -> Iterator[Server]:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    port = free_port()
     mark, log = f"AGON_SERVED_HERE={port}", target.parent / f"{port}.log"
     environment = {**os.environ, "PYTHONPATH": str(ROOT), **dict([mark.split("=")])}
     if keys:

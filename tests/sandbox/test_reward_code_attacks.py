@@ -121,6 +121,15 @@ def test_a_judge_that_keeps_no_limit_is_noticed(isolated: None) -> None:
         assert what in told
 
 
+def test_other_children_of_the_caller_live_on(isolated: None) -> None:
+    killing = [attack for attack in ATTACKS if attack.name == "a judge that is killed"]
+    with subprocess.Popen(["sleep", "600"]) as other:
+        outcome = AttackSuite(judges=1).run(killing, [])
+        assert other.poll() is None
+        other.kill()
+    assert [row.holes for row in outcome.attacks] == [()]
+
+
 def test_a_judge_that_fails_or_dies_is_noticed(isolated: None) -> None:
     judge = (
         "import sys\nfor i, line in enumerate(sys.stdin):\n"

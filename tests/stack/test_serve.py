@@ -406,7 +406,7 @@ def test_errors_are_reported_before_vllm_starts(
         taken.bind(("127.0.0.1", 0))
         taken.listen()
         with pytest.raises(InferenceError, match="cannot listen on .*: use another --host or --port"):
-            command._check_address(*taken.getsockname())
+            command._bound(*taken.getsockname())
     for wrong in (["--port", "99999"], ["--max-running", "0"], ["--drain", "-1"]):
         with pytest.raises(SystemExit):
             command.main(["here", *wrong])
@@ -438,9 +438,9 @@ class Listening(Served):
 
     async def __aenter__(self) -> "Listening":
         queue = self.service.queue
-        options = ["--port", "0", "--max-running", str(queue.max_running), "--max-queue", str(queue.max_queue)]
+        options = ["--max-running", str(queue.max_running), "--max-queue", str(queue.max_queue)]
         self.server = command.make_server(self.service, command.parse(["here", *options]))
-        self.serving = asyncio.ensure_future(self.server.serve())
+        self.serving = asyncio.ensure_future(self.server.serve(command._bound("127.0.0.1", 0)))
         await until(lambda: self.server.started)
         self.port = self.server.servers[0].sockets[0].getsockname()[1]
         return self

@@ -108,7 +108,8 @@ class AttackSuite:
             end_launchers()  # of this process: its children are then judges and what they leave
             inherit_orphans()
             stack.callback(inherit_orphans, False)
-            stack.callback(_orphans)  # collects what was killed
+            before = frozenset(children(os.getpid()))
+            stack.callback(_orphans, before)  # collects what was killed
             folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="agon-attacks-")))
             os.chmod(folder, 0o755)
             self._file = folder / "tests.json"
@@ -117,8 +118,7 @@ class AttackSuite:
             server = stack.enter_context(socket.create_server(("127.0.0.1", 0)))
             server.setblocking(False)
             self._port = server.getsockname()[1]
-            before = set(children(os.getpid()))
-            judges = [stack.enter_context(JudgeProcess(self._command, self._count)) for _ in range(self._count)]
+            judges = [stack.enter_context(JudgeProcess(self._command, self._count, before)) for _ in range(self._count)]
             self._meter.start()
             stack.callback(self._meter.stop)
             together = [one for one in chosen if not _alone(one)]
@@ -264,10 +264,13 @@ class AttackSuite:
 
 
 class JudgeProcess:
-    """A judge that is asked one completion at a time, and replaced if it was killed or does not answer."""
+    """A judge that is asked one completion at a time, and replaced if it was killed or does not answer.
 
-    def __init__(self, command: Sequence[str], slots: int) -> None:
-        self._command, self._slots = command, slots
+    `before`: children that this process had before, which are no concern of the suite.
+    """
+
+    def __init__(self, command: Sequence[str], slots: int, before: frozenset[int]) -> None:
+        self._command, self._slots, self._before = command, slots, before
         self.group: MemoryGroup | None = None
 
     def __enter__(self) -> "JudgeProcess":
@@ -326,7 +329,7 @@ class JudgeProcess:
         deadline = time.monotonic() + _GONE_AFTER
         while True:
             if dead:
-                pids = _orphans()
+                pids = _orphans(self._before)
             else:
                 pids = [pid for pid in descendants(self.pid)[1:] if zombies or not is_zombie(pid)]
                 pids = [pid for pid in pids if _LAUNCHER not in _command(pid)]
@@ -364,10 +367,10 @@ class _Tail(threading.Thread):
         return " ".join(self._lines)
 
 
-def _orphans() -> list[int]:
-    """Children of this process that are no judges: what a killed judge has left; zombies among them are collected."""
+def _orphans(before: frozenset[int]) -> list[int]:
+    """New children of this process that are no judges: what a killed judge has left; zombies are collected."""
     pids = []
-    for pid in children(os.getpid()):
+    for pid in set(children(os.getpid())) - before:
         command = _command(pid)
         if "reward_fns.sandbox.attacks" in command or _HOG in command:
             continue
