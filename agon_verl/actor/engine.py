@@ -1,4 +1,4 @@
-"""An actor with several adapters: a frozen base under FSDP2, named PEFT adapters, one optimizer and schedule each.
+"""An actor with several adapters: a frozen base, named PEFT adapters, one optimizer and schedule each.
 
 `actor_rollout_ref.model.lora.adapters` lists the names. Every forward and backward pass runs under the adapter that
 generated its rows: each row has a field with its name (`ADAPTER`), and a batch that mixes two is refused. Departures
@@ -15,6 +15,7 @@ from stock verl, besides the number of adapters:
 - Log-probabilities and entropies are computed for all tokens at once, in float32 (`log_probs.py`).
 - With a single update per rollout, the old log-probs are the update's own (`on_policy.py`).
 - An update can come in parts (`PART`), as its rows are sampled; the optimizer steps once, in `finish_update`.
+- LoRA layers are computed in one step of autograd (`lora_linear.py`). One rank uses no FSDP2.
 - Rows can be packed without FlashAttention (`packed_attention.py`); where they are padded, a dynamic micro-batch is
   limited by its tokens with the padding. verl counts the tokens without, and pads afterwards.
 """
@@ -41,6 +42,7 @@ from verl.utils.fsdp_utils import (
     offload_fsdp_optimizer,
 )
 from verl.utils.py_functional import convert_to_regular_types
+from verl.utils.torch_dtypes import PrecisionType
 from verl.workers.config.optimizer import build_optimizer
 from verl.workers.engine.base import EngineRegistry
 from verl.workers.engine.fsdp import transformer_impl
@@ -49,6 +51,7 @@ from verl.workers.engine.utils import prepare_micro_batches
 
 from agon_verl.actor import packed_attention
 from agon_verl.actor.log_probs import token_entropy, token_log_probs
+from agon_verl.actor.lora_linear import LoraLinear
 from agon_verl.actor.minibatches import cut_into, even_parts, padded_parts
 from agon_verl.actor.on_policy import ONLY_UPDATE, on_policy, summed
 from agon_verl.actor.optim import LINEAR, linear_decay
@@ -158,9 +161,25 @@ class MultiAdapterEngine(FSDPEngineWithLMHead):
             )
         return module
 
+    def _build_fsdp_module(self, module: Any) -> Any:
+        """One rank shards nothing: its model stays as it is, with the base in the dtype in which it computes.
+
+        FSDP2 would copy each weight into that dtype for every pass, forward and backward, and free it again.
+        """
+        settings = self.engine_config
+        dtype = PrecisionType.to_dtype((settings.mixed_precision or {}).get("param_dtype", "bf16"))
+        moves_parts = settings.offload_policy or self.model_config.enable_activation_offload
+        if torch.distributed.get_world_size() > 1 or moves_parts or dtype == torch.float16:
+            return super()._build_fsdp_module(module)
+        self._autocast_dtype, self.scaler = dtype, None
+        for name, parameter in module.named_parameters():
+            if "lora_" not in name:
+                parameter.data = parameter.data.to(dtype)
+        return module.to(get_device_id())
+
     def _lora_config(self) -> LoraConfig:
         model = self.model_config
-        return LoraConfig(
+        config = LoraConfig(
             task_type=TaskType.CAUSAL_LM,
             r=model.lora_rank,
             lora_alpha=model.lora_alpha,
@@ -169,6 +188,8 @@ class MultiAdapterEngine(FSDPEngineWithLMHead):
             exclude_modules=convert_to_regular_types(model.exclude_modules),
             bias="none",
         )
+        config._register_custom_module({torch.nn.Linear: LoraLinear})
+        return config
 
     def _build_optimizer(self, module: torch.nn.Module) -> torch.optim.Optimizer:
         self.optimizers = {
