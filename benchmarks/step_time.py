@@ -41,6 +41,7 @@ from omegaconf import OmegaConf
 HERE = Path(__file__).resolve().parent
 RECIPE = HERE.parent / "recipes" / "recipe" / "agon.yaml"
 WARM_UP = 2
+GRAPH_SIZES = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512)
 STOCK, AGON = ("stock", "fair", "bypass"), ("agon", "plain")
 ARMS = (*STOCK, *AGON)
 TITLES = {
@@ -146,11 +147,18 @@ def plain_batches(args: argparse.Namespace) -> list[str]:
 
 
 def fast_batches(args: argparse.Namespace) -> list[str]:
-    """Of the fair stock and of Agon: dynamic micro-batches, and vLLM keeps its memory during an update."""
+    """Of the fair stock and of Agon: dynamic micro-batches; vLLM keeps its memory during an update; on a GPU what
+    `examples/gpu_settings.py` chooses where memory allows."""
+    on_gpu = [
+        "actor_rollout_ref.model.enable_gradient_checkpointing=false",
+        "actor_rollout_ref.actor.fsdp_config.model_dtype=bf16",
+        f"actor_rollout_ref.rollout.cudagraph_capture_sizes={[*GRAPH_SIZES]}".replace(" ", ""),
+    ]
     return [
         "actor_rollout_ref.actor.use_dynamic_bsz=true",
         f"actor_rollout_ref.actor.ppo_max_token_len_per_gpu={args.micro_tokens}",
         "actor_rollout_ref.rollout.free_cache_engine=false",
+        *([] if args.device == "cpu" else on_gpu),
     ]
 
 
@@ -375,7 +383,7 @@ def arguments(description: str | None, out: str) -> argparse.ArgumentParser:
     parser.add_argument("--response-length", type=int, default=256)
     parser.add_argument("--mean-length", type=float, help="of the rollouts, in tokens; without it the model ends them")
     parser.add_argument("--seed", type=int, default=0, help="of the lengths")
-    parser.add_argument("--micro-tokens", type=int, default=32768, help="tokens of a micro-batch in training")
+    parser.add_argument("--micro-tokens", type=int, default=8192, help="tokens of a micro-batch in training")
     parser.add_argument("--layout", choices=("packed", "padded"), help="of rows, except in stock; padded on a CPU")
     parser.add_argument("--ranks", type=int, default=1)
     parser.add_argument(

@@ -12,6 +12,7 @@ from agon_verl.trainer.memory import GIB, MARGIN, USABLE, DecoderShape, MemorySe
 
 VLLM = 3.5 * GIB  # besides weights and cache: CUDA context and graphs, workspaces, adapters
 TOKENS = 16_384  # in a micro-batch; larger ones are not faster
+TOKENS_KEPT = 8_192  # where all activations are kept; streamed updates begin earlier with smaller ones
 GRAPH_SIZES = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512)
 
 
@@ -38,7 +39,7 @@ class GpuSettings:
     tokens: int  # of a micro-batch
     share: float  # vLLM's, of the card
     frees_cache: bool  # whether vLLM gives its memory back while the trainer updates
-    base_dtype: str  # of the trainer's copy of the base
+    checkpointing: bool  # of activations: a third more to compute in an update
     training: float  # GiB that the trainer needs at its peak
     total: float  # GiB that are needed at a time, with a margin
     # Bytes of vLLM's keys and values: it need not capture graphs once more to measure them.
@@ -61,7 +62,8 @@ class GpuSettings:
             f"actor_rollout_ref.rollout.free_cache_engine={str(self.frees_cache).lower()}",
             "actor_rollout_ref.rollout.agent.num_workers=4",
             f"actor_rollout_ref.actor.ppo_max_token_len_per_gpu={self.tokens}",
-            f"actor_rollout_ref.actor.fsdp_config.model_dtype={self.base_dtype}",
+            f"actor_rollout_ref.model.enable_gradient_checkpointing={str(self.checkpointing).lower()}",
+            "actor_rollout_ref.actor.fsdp_config.model_dtype=bf16",
             "actor_rollout_ref.actor.use_torch_compile=false",
             "actor_rollout_ref.actor.fsdp_config.use_torch_compile=false",
             "reward.num_workers=4",
@@ -83,21 +85,22 @@ def cached_token(shape: DecoderShape) -> int:
 
 
 def fit(shape: DecoderShape, memory: float, work: Work) -> GpuSettings:
-    """The first of these that fits: both programs keep their memory; vLLM gives its own back during updates; the same
-    with the trainer's base in half precision; the same with smaller micro-batches. `memory` in bytes."""
+    """The first of these that fits: both programs keep their memory, and all activations are kept; the same with
+    gradient checkpointing; vLLM gives its memory back during updates; the same with smaller micro-batches. `memory` in
+    bytes."""
     usable = int(USABLE * memory)
     vllm = 2 * shape.parameters + VLLM
     cache = cached_token(shape) * work.problems * work.n * work.row / 2
     least_cache = cached_token(shape) * 2 * work.row  # fewer sequences at a time than two are of no use
     small = tokens_that_fit(shape, MemorySettings(0, weight_bytes=2), int(usable / MARGIN))
-    for frees_cache, weight_bytes, tokens in (
-        (False, 4, TOKENS),
-        (True, 4, TOKENS),
-        (True, 2, TOKENS),
-        (True, 2, min(TOKENS, small)),
+    for frees_cache, checkpointing, tokens in (
+        (False, False, TOKENS_KEPT),
+        (False, True, TOKENS),
+        (True, True, TOKENS),
+        (True, True, min(TOKENS, small)),
     ):
         tokens = max(tokens, work.row)
-        trainer = estimate(shape, MemorySettings(tokens, weight_bytes=weight_bytes))
+        trainer = estimate(shape, MemorySettings(tokens, weight_bytes=2, checkpointing=checkpointing))
         update, sampling = MARGIN * trainer.update, MARGIN * trainer.sampling
         room = usable - vllm - (sampling if frees_cache else update)
         wanted = least_cache if frees_cache else max(least_cache, min(cache, usable / 10))
@@ -106,8 +109,7 @@ def fit(shape: DecoderShape, memory: float, work: Work) -> GpuSettings:
             own = vllm + cached
             total = max(update, sampling + own) if frees_cache else update + own
             share = math.floor(1000 * own / memory) / 1000
-            dtype = "fp32" if weight_bytes == 4 else "bf16"
-            return GpuSettings(tokens, share, frees_cache, dtype, trainer.update / GIB, total / GIB, cached)
+            return GpuSettings(tokens, share, frees_cache, checkpointing, trainer.update / GIB, total / GIB, cached)
     raise TooSmall(
         f"the GPU has {memory / GIB:.0f} GiB, and this model with a row of {work.row:,} tokens needs about "
         f"{max(update, sampling + vllm + least_cache) / USABLE / GIB:.0f}: lower --response, or use a "

@@ -115,10 +115,11 @@ def example(options: argparse.Namespace, settings: GpuSettings, work: Work, asks
 def summary(options: argparse.Namespace, shape: DecoderShape, settings: GpuSettings, asks_for_tags: bool) -> str:
     vllm = "gives its memory back during updates" if settings.frees_cache else "keeps its memory"
     tags = "the prompt asks for <think> tags" if asks_for_tags else "the chat template has <think> tags of its own"
+    kept = "gradient checkpointing" if settings.checkpointing else "all activations kept"
     return (
         f"{options.model}: {shape.parameters / 1e9:.2f} B parameters; {tags}\n"
-        f"estimated: {settings.training:.0f} GiB for an update in micro-batches of {settings.tokens:,} tokens with the "
-        f"base in {settings.base_dtype}, {settings.total:.0f} GiB in all; vLLM {vllm}, {settings.share:.0%} of the GPU"
+        f"estimated: {settings.training:.0f} GiB for an update in micro-batches of {settings.tokens:,} tokens with "
+        f"{kept}, {settings.total:.0f} GiB in all; vLLM {vllm}, {settings.share:.0%} of the GPU"
     )
 
 

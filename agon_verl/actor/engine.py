@@ -168,7 +168,7 @@ class MultiAdapterEngine(FSDPEngineWithLMHead):
         """
         settings = self.engine_config
         dtype = PrecisionType.to_dtype((settings.mixed_precision or {}).get("param_dtype", "bf16"))
-        moves_parts = settings.offload_policy or self.model_config.enable_activation_offload
+        moves_parts = settings.offload_policy or settings.forward_only or self.model_config.enable_activation_offload
         if torch.distributed.get_world_size() > 1 or moves_parts or dtype == torch.float16:
             return super()._build_fsdp_module(module)
         self._autocast_dtype, self.scaler = dtype, None

@@ -59,7 +59,7 @@ class _AdaptedProduct(torch.autograd.Function):
         return output
 
     @staticmethod
-    def backward(ctx: Any, gradient: torch.Tensor) -> tuple[torch.Tensor | None, ...]:  # type: ignore[override]
+    def backward(ctx: Any, gradient: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
         x, weight, down, up, low = ctx.saved_tensors
         gradient = gradient.reshape(-1, gradient.shape[-1])
         of_low = (gradient @ up).mul_(ctx.scaling)

@@ -3,13 +3,14 @@
 Per GPU, in bytes, with P parameters in the base, T tokens in a micro-batch, V entries in the vocabulary and G GPUs
 that share the weights:
 
-    base        (bytes per weight) P / G
+    base        (bytes per weight) P / G; one GPU alone keeps it in the dtype in which it computes
     adapters    weights, moments and the active one's gradients in float32, over G
     kept        of base and adapters while vLLM samples: less what verl offloads to CPU memory between updates
     activations with gradient checkpointing each layer's input; without, all that every layer keeps
     logits      T V and as much gradient; padded rows are copied once more, because verl cuts the padding off; none
                 with verl's fused kernels
-    block       all that one layer keeps for its backward pass, and what FSDP2 gathers for it
+    block       all that one layer keeps for its backward pass (without gradient checkpointing only its gradients), and
+                what FSDP2 gathers for it
     vLLM        its share of the GPU
 
 An update needs base, adapters, activations and the larger of logits and block, which are not there at the same time;
@@ -157,8 +158,9 @@ def estimate(shape: DecoderShape, settings: MemorySettings) -> MemoryEstimate:
     base = 0 if settings.offload_policy else settings.weight_bytes * shape.parameters // gpus
     weights, moments = adapter * (settings.adapters + 1) // gpus, adapter * 2 * settings.adapters // gpus
     copies = 0 if settings.fused else 2 if settings.packed else 3
-    inputs, block = activation_bytes(shape, settings.compute_bytes)
-    layers = shape.layers * (inputs if settings.checkpointing else block) + FLOAT32 * shape.hidden
+    inputs, kept, gradients = activation_bytes(shape, settings.compute_bytes)
+    block = gradients + (kept if settings.checkpointing else 0)
+    layers = shape.layers * (inputs if settings.checkpointing else kept) + FLOAT32 * shape.hidden
     gathered = settings.compute_bytes * (shape.embeddings + 2 * shape.block)
     return MemoryEstimate(
         base=base,
@@ -172,14 +174,14 @@ def estimate(shape: DecoderShape, settings: MemorySettings) -> MemoryEstimate:
     )
 
 
-def activation_bytes(shape: DecoderShape, compute_bytes: int) -> tuple[int, int]:
+def activation_bytes(shape: DecoderShape, compute_bytes: int) -> tuple[int, int, int]:
     """Per token: the input of a block; what it keeps (norms in float32, inputs of its linear layers, attention, gated
-    MLP) together with the gradients on their way back."""
+    MLP); and the gradients on their way back."""
     query, key = shape.heads * shape.head, shape.key_heads * shape.head
     norms = FLOAT32 * 2 * 2 * shape.hidden
     kept = 4 * shape.hidden + 3 * (query + 2 * key) + query + 4 * shape.intermediate
     gradients = 2 * shape.intermediate + 2 * shape.hidden
-    return compute_bytes * shape.hidden, norms + compute_bytes * (kept + gradients)
+    return compute_bytes * shape.hidden, norms + compute_bytes * kept, compute_bytes * gradients
 
 
 def tokens_that_fit(shape: DecoderShape, settings: MemorySettings, memory: int) -> int:

@@ -244,12 +244,13 @@ def memory_settings(config: DictConfig, gpu: int) -> MemorySettings:
     if not actor.use_dynamic_bsz:
         tokens = _tokens_per_gpu(config, actor.ppo_micro_batch_size_per_gpu or 1)
     gpus, shard = config.trainer.n_gpus_per_node * config.trainer.nnodes, actor.fsdp_config.fsdp_size
+    stored = precision if gpus == 1 else actor.fsdp_config.model_dtype
     return MemorySettings(
         tokens=tokens,
         rank=model.lora_rank,
         adapters=len(model.lora.adapters),
         gpus=shard if 0 < shard < gpus else gpus,
-        weight_bytes=_bytes(actor.fsdp_config.model_dtype),
+        weight_bytes=_bytes(stored),
         compute_bytes=_bytes(precision),
         checkpointing=model.enable_gradient_checkpointing,
         packed=model.use_remove_padding,

@@ -10,10 +10,12 @@ import torch
 import torch.distributed
 from safetensors.torch import load_file, save_file
 from tensordict import NonTensorData, NonTensorStack, TensorDict
+from torch.distributed.fsdp import FSDPModule
 from verl import DataProto
 from verl.utils import tensordict_utils as tu
 from verl.utils.debug.metrics import calculate_debug_metrics
 from verl.utils.metric import reduce_metrics
+from verl.workers.engine.fsdp.transformer_impl import FSDPEngineWithLMHead
 from verl.workers.utils.padding import response_from_nested
 
 from agon_verl.actor import engine as engine_module
@@ -157,6 +159,30 @@ def test_adapters_and_moments_are_float32_over_a_base_in_half_precision(tiny: Pa
     restored.load_checkpoint(str(tmp_path))
     assert dtypes(restored) == dtypes(engine)
     assert differing(snapshot(engine), snapshot(restored)) == set()
+
+
+@pytest.mark.parametrize(("dtype", "tolerance"), [("fp32", 1e-6), ("bf16", 1e-2)])
+def test_one_rank_teaches_without_fsdp_what_it_teaches_with_it(
+    tiny: Path, dtype: str, tolerance: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The base is stored as FSDP2 would cast it for each pass, so a float32 checkpoint is rounded in the same place."""
+    settings = [f"actor_rollout_ref.actor.fsdp_config.mixed_precision.param_dtype={dtype}", "agon.init_noise=0.05"]
+    changes = []
+    for plain in (True, False):
+        if not plain:
+            monkeypatch.setattr(MultiAdapterEngine, "_build_fsdp_module", FSDPEngineWithLMHead._build_fsdp_module)
+        engine, loss = make_engine(tiny, *settings)
+        assert isinstance(engine.module, FSDPModule) is not plain
+        stored = {t.dtype for name, t in engine.named_state() if owner(name, "AB") == "base"}
+        assert stored == {torch.bfloat16 if plain and dtype == "bf16" else torch.float32}
+        before = snapshot(engine)
+        norm = update(engine, loss, batch("B", rows=4))["metrics"]["grad_norm"]
+        gradient = [s["exp_avg"] for s in engine.optimizers["B"].state.values()]
+        assert {owner(name, "AB") for name in differing(before, snapshot(engine))} == {"B", "adam.B"}
+        changes.append((norm, torch.cat([_plain(each).flatten() for each in gradient])))
+    (norm, ours), (other_norm, theirs) = changes
+    assert norm == pytest.approx(other_norm, rel=tolerance)
+    assert (ours - theirs).norm() < tolerance * theirs.norm()
 
 
 def test_a_checkpoint_of_adapters_in_half_precision_loads(tiny: Path, tmp_path: Path) -> None:

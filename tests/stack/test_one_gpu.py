@@ -84,7 +84,10 @@ def test_a_dry_run_prints_both_commands_and_writes_nothing(
     line = ["--model", str(model), "--data", str(table), "--memory", "80", "--dry-run", "--out", str(tmp_path / "out")]
     one_gpu.run(one_gpu.arguments([*line, "trainer.save_freq=5"]))
     printed = capsys.readouterr().out
-    assert "the prompt asks for <think> tags" in printed and "micro-batches of 16,384 tokens" in printed
+    assert (
+        "the prompt asks for <think> tags" in printed
+        and "micro-batches of 8,192 tokens with all activations kept" in printed
+    )
     assert "agon_verl.data custom" in printed and "verl.trainer.main_ppo +recipe=agon" in printed
     assert printed.index("trainer.save_freq=20") < printed.index("trainer.save_freq=5")
     assert not (tmp_path / "out").exists()

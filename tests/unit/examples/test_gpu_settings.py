@@ -19,24 +19,25 @@ def test_bytes_per_cached_token_by_hand() -> None:
 @pytest.mark.parametrize(
     ("shape", "memory", "work", "expected"),
     [
-        (QWEN_CODER, 141, SHORT, (16_384, False, "fp32")),
-        (QWEN_CODER, 80, SHORT, (16_384, False, "fp32")),
-        (QWEN_CODER, 32, SHORT, (16_384, True, "fp32")),
-        (QWEN3_06, 141, PAPER, (19_456, False, "fp32")),  # a micro-batch holds the longest row
-        (QWEN3_4B, 80, SHORT, (16_384, False, "fp32")),
-        (QWEN3_4B, 48, SHORT, (16_384, True, "fp32")),
-        (QWEN3_4B, 40, SHORT, (16_384, True, "fp32")),
-        (QWEN3_4B, 32, SHORT, (16_384, True, "bf16")),
+        (QWEN_CODER, 141, SHORT, (8_192, False, False)),
+        (QWEN_CODER, 80, SHORT, (8_192, False, False)),
+        (QWEN_CODER, 32, SHORT, (16_384, False, True)),
+        (QWEN_CODER, 24, SHORT, (16_384, True, True)),
+        (QWEN3_06, 141, PAPER, (19_456, False, False)),  # a micro-batch holds the longest row
+        (QWEN3_4B, 141, SHORT, (8_192, False, False)),
+        (QWEN3_4B, 80, SHORT, (16_384, False, True)),
+        (QWEN3_4B, 40, SHORT, (16_384, True, True)),
+        (QWEN3_4B, 32, SHORT, (16_384, True, True)),
     ],
 )
 def test_common_cards(shape: DecoderShape, memory: int, work: Work, expected: tuple) -> None:
     chosen = fit(shape, memory * GIB, work)
-    assert (chosen.tokens, chosen.frees_cache, chosen.base_dtype) == expected
+    assert (chosen.tokens, chosen.frees_cache, chosen.checkpointing) == expected
 
 
 def test_a_small_card_gets_smaller_micro_batches() -> None:
     chosen = fit(QWEN_CODER, 16 * GIB, SHORT)
-    assert chosen.frees_cache and chosen.base_dtype == "bf16" and SHORT.row <= chosen.tokens < 16_384
+    assert chosen.frees_cache and chosen.checkpointing and SHORT.row <= chosen.tokens < 16_384
 
 
 @pytest.mark.parametrize("memory", [16, 20, 24, 32, 40, 48, 80, 96, 141, 192])
@@ -67,7 +68,7 @@ def test_room_for_a_summary() -> None:
 
 
 def test_graph_sizes_stay_within_the_sequences() -> None:
-    settings = GpuSettings(16_384, 0.2, True, "bf16", 30.0, 40.0, 5 * GIB)
+    settings = GpuSettings(16_384, 0.2, True, True, 30.0, 40.0, 5 * GIB)
     overrides = settings.overrides(Work(2, 4, 512, 256))
     assert "actor_rollout_ref.rollout.cudagraph_capture_sizes=[1,2,4,8,16,32,64,128,256]" in overrides
     assert "+actor_rollout_ref.rollout.engine_kwargs.vllm.kv_cache_memory_bytes=5368709120" in overrides
