@@ -253,6 +253,8 @@ def run(name: str, arm: Arm, out: Path, watch: Callable[[str, Path], None] | Non
         old.unlink(missing_ok=True)
     (out / f"{name}.arm.json").write_text(json.dumps(asdict(arm)))
     overrides = [*arm.overrides, f"trainer.default_local_dir={out / name}"]
+    if arm.name in AGON:  # written between steps, for `timeline.py`
+        overrides.append(f"trainer.rollout_data_dir={out / name / 'pairs'}")
     if arm.loop:
         loops = out / f"{name}.loop.yaml"
         loops.write_text(OmegaConf.to_yaml(OmegaConf.create([arm.loop])))

@@ -21,6 +21,7 @@ from stock verl, besides the number of adapters:
 """
 
 import dataclasses
+import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -34,7 +35,7 @@ from tensordict import TensorDict
 from torch.distributed.tensor import DTensor
 from verl.utils import tensordict_utils as tu
 from verl.utils.checkpoint.checkpoint_manager import BaseCheckpointManager
-from verl.utils.device import get_device_id
+from verl.utils.device import get_device_id, get_torch_device
 from verl.utils.fsdp_utils import (
     load_fsdp_model_to_gpu,
     load_fsdp_optimizer,
@@ -99,6 +100,7 @@ class MultiAdapterEngine(FSDPEngineWithLMHead):
         transformer_impl.prepare_micro_batches = micro_batches
         transformer_impl.verl_F.entropy_from_logits = self.compute_entropy_from_logits = token_entropy
         self.steps = 0  # optimizer steps that were begun, of all adapters
+        self.step_spans: dict[str, tuple[float, float]] = {}  # begin and end of each adapter's last one, as time.time()
         self._tokens: dict[str, int] = {}  # with loss, over all ranks, of each adapter's parts since its last step
         self.distance = 0.0  # between the first two adapters, as of the last sync
         self.past: dict[str, dict[str, torch.Tensor]] = {}  # an earlier snapshot of each adapter, for `agon.opponent`
@@ -264,6 +266,8 @@ class MultiAdapterEngine(FSDPEngineWithLMHead):
     def optimizer_step(self) -> float:
         """Of the active adapter. verl clips the norm over all parameters, so the others' gradients are set aside."""
         self.steps += 1
+        get_torch_device().synchronize()  # clipping would wait for the backward pass, whose time is not the step's
+        begin = time.time()
         others = [other for other in self.adapters if other != self.active]
         aside = {p: p.grad for other in others for p in adapter_parameters(self.module, other).values()}
         for parameter in aside:
@@ -272,6 +276,7 @@ class MultiAdapterEngine(FSDPEngineWithLMHead):
         self.optimizer.zero_grad(set_to_none=True)
         for parameter, gradient in aside.items():
             parameter.grad = gradient
+        self.step_spans[self.active] = (begin, time.time())
         return norm
 
     def to(self, device: str, model: bool = True, optimizer: bool = True, grad: bool = True) -> None:

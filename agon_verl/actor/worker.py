@@ -59,6 +59,10 @@ class MultiAdapterWorker(ActorRolloutRefWorker):
         return (self.actor.engine.steps, *(s.last_epoch for s in self.actor.engine.lr_schedulers.values()))
 
     @register(dispatch_mode=Dispatch.ONE_TO_ALL)
+    def optimizer_spans(self) -> dict[str, tuple[float, float]]:
+        return self.actor.engine.step_spans
+
+    @register(dispatch_mode=Dispatch.ONE_TO_ALL)
     def finish_update(self, adapter: str) -> tuple[float, float]:
         return self.actor.engine.finish_update(adapter)
 

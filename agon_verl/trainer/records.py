@@ -3,6 +3,7 @@
 import json
 from collections.abc import Sequence
 from concurrent.futures import Future
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +15,22 @@ from agon_verl.game.tags import TagKeeper
 from agon_verl.rollout.row_key import RowKey, challenge_keys
 from agon_verl.rollout.wire import ADAPTER
 
+Span = tuple[float, float]  # begin and end, as time.time()
 
-def pair_records(batch: KVBatchMeta, reader: TagKeeper, game: AgonConfig, step: int) -> list[dict[str, Any]]:
+
+@dataclass
+class TrainingTimes:
+    """When a step trained. Rows of dead groups have no time, nor has the optimizer of an adapter without live rows."""
+
+    begin: float
+    updates: dict[str, Span] = field(default_factory=dict)  # by row: of the call that computed its gradient
+    optimizer: dict[str, Span] = field(default_factory=dict)  # by adapter
+    sync: Span | None = None  # of the adapters to vLLM
+
+
+def pair_records(
+    batch: KVBatchMeta, reader: TagKeeper, game: AgonConfig, step: int, times: TrainingTimes
+) -> list[dict[str, Any]]:
     challenges = challenge_keys(batch.keys)
     keys = [key for challenge in challenges for key in (str(RowKey.parse(challenge).draft), challenge)]
     data = tq.kv_batch_get(
@@ -39,6 +54,10 @@ def pair_records(batch: KVBatchMeta, reader: TagKeeper, game: AgonConfig, step: 
             "pair": extras[b]["pair"],
             "draft_span": extras[b]["draft_span"],
             "challenge_span": extras[b]["span"],
+            "draft_update_span": times.updates.get(keys[a]),
+            "challenge_update_span": times.updates.get(keys[b]),
+            "optimizer_spans": times.optimizer,
+            "sync_span": times.sync,
             "format_weight": game.format_weight,
             "reasoning_tags": list(game.reasoning_tags),
         }

@@ -11,6 +11,7 @@ Departures from stock verl:
 """
 
 import math
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -155,8 +156,10 @@ class UpdatingTrainer(ValidatingTrainer):
             "temperature": self.config.actor_rollout_ref.rollout.temperature,
             **more,
         }
+        begin = time.time()
         output = self.actor_rollout_wg.update_actor(update_input(batch, settings))
         values = reduce_metrics(rename_dict(output["metrics"], "actor/"))
+        self.times.updates.update(dict.fromkeys(batch.keys, (begin, time.time())))
         if only:
             values["actor/entropy"] = values["actor/entropy_loss"]
         metrics.update({update_metric_name(name): value for name, value in values.items()})

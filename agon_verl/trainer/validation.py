@@ -1,5 +1,6 @@
 """Validation of both cascades and of each adapter alone, and the pair records that a run writes."""
 
+import time
 from pathlib import Path
 from typing import Any
 
@@ -10,13 +11,23 @@ from agon_verl.game.tags import TagKeeper
 from agon_verl.health.health import validation_health
 from agon_verl.trainer.guarded import GuardedTrainer
 from agon_verl.trainer.metrics import direction_name, validation_parts
-from agon_verl.trainer.records import pair_records, unfinished, write_jsonl
+from agon_verl.trainer.records import TrainingTimes, pair_records, unfinished, write_jsonl
 
 
 class ValidatingTrainer(GuardedTrainer):
     """The only change is what a validation plays and what validation and training write down."""
 
     _dump_futures: list[Any]  # verl's
+    times: TrainingTimes  # of this step
+
+    def on_step_begin(self) -> None:
+        self.times = TrainingTimes(time.time())
+        super().on_step_begin()
+
+    def on_step_end(self) -> None:
+        begin = time.time()
+        super().on_step_end()
+        self.times.sync = (begin, time.time())
 
     def _validate(self) -> dict[str, float]:
         """Play the cascade in both directions; its first stage is each adapter alone, on the plain prompt.
@@ -62,7 +73,9 @@ class ValidatingTrainer(GuardedTrainer):
     def _log_rollout_data(self, batch: KVBatchMeta, timing_raw: dict, rollout_data_dir: str) -> None:
         """`trainer.rollout_data_dir`: one line per pair, with the attempt as shown, instead of verl's line per row."""
         reader = TagKeeper(self.tokenizer, self.game.reasoning_tags)
-        records = pair_records(batch, reader, self.game, self.global_steps)
+        last = self.actor_rollout_wg.optimizer_spans()[0]  # of the self-check or an earlier step, if this one had none
+        self.times.optimizer = {adapter: span for adapter, span in last.items() if span[0] >= self.times.begin}
+        records = pair_records(batch, reader, self.game, self.global_steps, self.times)
         path = Path(rollout_data_dir) / f"{self.global_steps}.jsonl"
         written = self._dump_executor.submit(write_jsonl, path, records)
         self._dump_futures = unfinished([*self._dump_futures, written])

@@ -1,6 +1,7 @@
 """The two-adapter engine in this process, one gloo rank: isolation bit for bit, and what counts in the loss."""
 
 import os
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -283,6 +284,20 @@ def test_an_update_in_parts_teaches_what_one_batch_teaches(tiny: Path) -> None:
         torch.testing.assert_close(
             _plain(after[name]), _plain(tensor), atol=1e-7 if exact else 1e-4, rtol=1e-5 if exact else 1e-4
         )
+
+
+def test_the_last_optimizer_step_of_an_adapter_has_a_time_whichever_way_it_is_made(tiny: Path) -> None:
+    engine, loss = make_engine(tiny)
+    before = time.time()
+    update(engine, loss, batch("B", rows=2, seed=1))
+    part = batch("A", rows=2, seed=2)
+    tu.assign_non_tensor(part, part=True)
+    update(engine, loss, part)
+    assert set(engine.step_spans) == {"B"}
+    engine.finish_update("A")
+    assert [*engine.step_spans] == ["B", "A"]
+    times = [before, *engine.step_spans["B"], *engine.step_spans["A"], time.time()]
+    assert times == sorted(times)
 
 
 def masked(data: TensorDict) -> TensorDict:

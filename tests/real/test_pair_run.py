@@ -109,6 +109,30 @@ def test_challenges_start_before_all_drafts_are_done(pair: Run) -> None:
     assert all(record["draft_span"][1] <= record["challenge_span"][0] for record in pairs)
 
 
+def test_records_have_the_times_of_training_in_the_order_of_the_algorithm(pair: Run) -> None:
+    for step in range(1, LAST_STEP + 1):
+        pairs = read_jsonl(pair.folder / "pairs" / f"{step}.jsonl")
+        for stage, role in (("draft", "drafter"), ("challenge", "challenger")):
+            for record in (record for record in pairs if record[f"{stage}_update_span"]):
+                updated, stepped = record[f"{stage}_update_span"], record["optimizer_spans"][record[role]]
+                assert record[f"{stage}_span"][1] <= updated[0] < updated[1]
+                assert updated[0] < stepped[0] < stepped[1] <= record["sync_span"][0] < record["sync_span"][1]
+
+
+def test_an_update_that_waits_for_all_pairs_is_timed_after_them(pair: Run) -> None:
+    for step in range(1, STEPS + 1):
+        pairs = read_jsonl(pair.folder / "pairs" / f"{step}.jsonl")
+        last = max(record["challenge_span"][1] for record in pairs)
+        updates = {tuple(p[f"{stage}_update_span"] or ()) for p in pairs for stage in ("draft", "challenge")} - {()}
+        assert len(updates) == len(pairs[0]["optimizer_spans"]) and all(begin >= last for begin, _ in updates)
+
+
+def test_a_stream_without_live_groups_has_no_times(pair: Run) -> None:
+    pairs = read_jsonl(pair.folder / "pairs" / f"{DEAD_STEP}.jsonl")
+    assert all(record["challenge_update_span"] is None for record in pairs)
+    assert all(set(record["optimizer_spans"]) == {record["drafter"]} for record in pairs)
+
+
 def test_pairs_are_written_as_they_were_played(pair: Run) -> None:
     for step in range(1, STEPS + 1):
         pairs = read_jsonl(pair.folder / "pairs" / f"{step}.jsonl")
