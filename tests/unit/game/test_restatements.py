@@ -171,13 +171,12 @@ texts = st.lists(st.sampled_from(PIECES), max_size=14).map("".join)
 
 @given(texts)
 def test_only_the_value_is_replaced(text):
-    """What stays is the text, piece by piece and in order, and twice is the same as once."""
+    """What stays is the text, piece by piece and in order."""
     shown = withhold_value(text, "5", restates)
     rest = text
     for part in shown.split(W):
         assert part in rest
         rest = rest[rest.index(part) + len(part) :]
-    assert withhold_value(shown, "5", restates) == shown
 
 
 @pytest.mark.parametrize(
