@@ -5,10 +5,15 @@ A length depends on the seed, the problem, the session and the stage only. It is
 has 2N sessions of a problem where Agon has N sessions of two stages: the first N have the lengths of the drafts, the
 others those of the challenges.
 
+With `wait_for` no rollout begins before that file is there. So several runs can start up together on one machine, which
+takes minutes, and step one after the other.
+
 `step_time.py` names these classes in verl's `agent_loop_config_path`, under the names of the loops they replace.
 """
 
+import asyncio
 import random
+from pathlib import Path
 from typing import Any
 
 from verl.experimental.agent_loop.single_turn_agent_loop import SingleTurnAgentLoop
@@ -41,15 +46,24 @@ class _Lengths:
         return {"max_tokens": length, "ignore_eos": True}
 
 
+async def wait(file: str | None) -> None:
+    while file and not Path(file).exists():
+        await asyncio.sleep(0.1)
+
+
 class FixedSingleTurn(SingleTurnAgentLoop):
     """verl's own loop. With `lean`, vLLM makes one output per request, without text: verl reads only its tokens."""
 
-    def __init__(self, *args: Any, mean: float | None, seed: int, lean: bool, **kwargs: Any) -> None:
+    def __init__(
+        self, *args: Any, mean: float | None, seed: int, lean: bool, wait_for: str | None = None, **kwargs: Any
+    ) -> None:
         super().__init__(*args, **kwargs)
+        self._wait_for = wait_for
         self._lengths = _Lengths(mean, seed, self.response_length)
         self._lean = LEAN if lean else {}
 
     async def run(self, sampling_params: dict[str, Any], **kwargs: Any) -> Any:
+        await wait(self._wait_for)
         stage, session = divmod(int(kwargs["session_id"]), self.rollout_config.n // 2)
         length = self._lengths.of(kwargs["raw_prompt"], session, stage)
         return await super().run({**sampling_params, **length, **self._lean}, **kwargs)
@@ -58,11 +72,13 @@ class FixedSingleTurn(SingleTurnAgentLoop):
 class FixedPair(AgonAgentLoop):
     """A length for the draft and one for the challenge."""
 
-    def __init__(self, *args: Any, mean: float | None, seed: int, **kwargs: Any) -> None:
+    def __init__(self, *args: Any, mean: float | None, seed: int, wait_for: str | None = None, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
+        self._wait_for = wait_for
         self._lengths = _Lengths(mean, seed, self.response_length)
 
     async def run(self, sampling_params: dict[str, Any], **kwargs: Any) -> Any:
+        await wait(self._wait_for)
         draft, challenge = (self._lengths.of(kwargs["raw_prompt"], kwargs["session_id"], stage) for stage in (0, 1))
         later = {**kwargs["challenge_sampling"], **challenge}
         return await super().run({**sampling_params, **draft}, **{**kwargs, "challenge_sampling": later})

@@ -214,12 +214,12 @@ def arms(args: argparse.Namespace) -> dict[str, Arm]:
 
 
 def _arm(name: str, own: list[str], args: argparse.Namespace) -> Arm:
-    stock, lengths = name in STOCK, {"mean": args.mean_length, "seed": args.seed}
+    stock, lengths = name in STOCK, {"mean": args.mean_length, "seed": args.seed, "wait_for": args.wait_for}
     loop: dict[str, Any] | None = None
-    if stock and (args.mean_length or name != "stock"):
+    if stock and (args.mean_length or args.wait_for or name != "stock"):
         target = {"name": "single_turn_agent", "_target_": "benchmarks.fixed_lengths.FixedSingleTurn"}
         loop = {**target, **lengths, "lean": name != "stock"}
-    elif args.mean_length:
+    elif args.mean_length or args.wait_for:
         loop = {"name": "agon", "_target_": "benchmarks.fixed_lengths.FixedPair", **lengths}
     overrides = [
         *own,
@@ -268,6 +268,7 @@ def run(name: str, arm: Arm, out: Path, watch: Callable[[str, Path], None] | Non
         if arm.modules:
             environment["VERL_USE_EXTERNAL_MODULES"] = arm.modules
         begun, first = time.time(), 0.0
+        waits = arm.loop is not None and arm.loop["wait_for"]
         process = subprocess.Popen(
             [sys.executable, "-m", "verl.trainer.main_ppo", *overrides],
             env=environment,
@@ -276,7 +277,7 @@ def run(name: str, arm: Arm, out: Path, watch: Callable[[str, Path], None] | Non
         )
         try:
             while process.poll() is None:
-                if not first and metrics.exists() and metrics.stat().st_size:
+                if not first and not waits and metrics.exists() and metrics.stat().st_size:
                     first = time.time() - begun
                     (out / f"{name}.first").write_text(f"{first:.1f}")
                 if watch:
@@ -388,6 +389,12 @@ def arguments(description: str | None, out: str) -> argparse.ArgumentParser:
     parser.add_argument("--micro-tokens", type=int, default=8192, help="tokens of a micro-batch in training")
     parser.add_argument("--layout", choices=("packed", "padded"), help="of rows, except in stock; padded on a CPU")
     parser.add_argument("--ranks", type=int, default=1)
+    parser.add_argument(
+        "--wait-for",
+        metavar="FILE",
+        help="start up, and wait for this file before the first rollout, so that other arms can start up meanwhile; the "
+        "table then has no start-up time",
+    )
     parser.add_argument(
         "overrides", nargs="*", help="further settings, as verl's command takes them; ARM:setting=value for one arm"
     )

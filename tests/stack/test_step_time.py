@@ -30,7 +30,7 @@ from agon_verl.actor.on_policy import on_policy
 from agon_verl.actor.tensors import gather
 from agon_verl.trainer.preflight import check_settings
 from benchmarks import fair_stock, step_time
-from benchmarks.fixed_lengths import rollout_length
+from benchmarks.fixed_lengths import rollout_length, wait
 from benchmarks.step_time import ARMS, STOCK, Arm, arms, complete, measured, table, unequal_work
 from tests.packed_against_padded import make_rows, one_rank
 from tests.recipes import composed
@@ -337,3 +337,20 @@ def test_a_complete_arm_is_not_run_again(tmp_path: Path) -> None:
     os.truncate(tmp_path / "fair.jsonl", 300)
     assert not complete("fair", arm, tmp_path)
     assert set(ARMS) == {"stock", "fair", "bypass", "agon", "plain"}
+
+
+def test_arms_that_start_together_wait_for_their_turn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    turn = tmp_path / "turn"
+    made_arms = made(monkeypatch, tmp_path, "--wait-for", str(turn))
+    assert {arm.loop["wait_for"] for arm in made_arms.values() if arm.loop} == {str(turn)}
+    assert all(arm.loop for arm in made_arms.values())
+
+    async def scene() -> None:
+        waiting = asyncio.ensure_future(wait(str(turn)))
+        await asyncio.sleep(0.3)
+        assert not waiting.done()
+        turn.touch()
+        await asyncio.wait_for(waiting, 10)
+        await wait(None)
+
+    asyncio.run(scene())
