@@ -392,7 +392,7 @@ def arguments(description: str | None, out: str) -> argparse.ArgumentParser:
     parser.add_argument(
         "--wait-for",
         metavar="FILE",
-        help="start up, and wait for this file before the first rollout, so that other arms can start up meanwhile; the "
+        help="start up, and wait for this file before the first rollout, so that other arms can start meanwhile; the "
         "table then has no start-up time",
     )
     parser.add_argument(
