@@ -7,6 +7,7 @@ and one vLLM batch contains drafts of one adapter and challenges of the other.
 
 import asyncio
 import hashlib
+import importlib
 import random
 import time
 from collections.abc import Awaitable, Callable
@@ -16,11 +17,14 @@ from typing import Any
 
 import ray
 import torch
+from ray.actor import ActorHandle
+from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 from tensordict import NonTensorData, NonTensorStack
 from verl.experimental.agent_loop.agent_loop import AgentLoopOutput, register
 from verl.experimental.agent_loop.single_turn_agent_loop import SingleTurnAgentLoop
 from verl.trainer.ppo.v1.agent_loop_tq import AgentLoopManagerTQ, AgentLoopWorkerTQ
 from verl.utils import tensordict_utils as tu
+from verl.workers.rollout.llm_server import LLMServerClient
 
 from agon_verl.config import AgonConfig
 from agon_verl.game import transcript
@@ -157,12 +161,22 @@ class AgonAgentLoopWorker(AgentLoopWorkerTQ.__ray_metadata__.modified_class):
 
     In a streamed step a draft is verified and stored when it ends, so that its group can be trained on early; it is
     stored again with its challenge.
+
+    A worker starts before vLLM and the reward workers, and gets their handles later, with `connect`.
     """
 
-    def __init__(self, config: Any, *args: Any, **kwargs: Any) -> None:
-        super().__init__(config, *args, **kwargs)
+    llm_client: LLMServerClient
+
+    def __init__(self, config: Any) -> None:
+        super().__init__(config, llm_client=LLMServerClient(config))
         self.game = AgonConfig.read(config)
         self._failures: list[str] = []
+        importlib.import_module("agon_verl.rollout.server")  # with the server's handle Ray would import it later
+
+    async def connect(self, llm_client: LLMServerClient, reward_loop_worker_handles: list[ActorHandle] | None) -> None:
+        if hasattr(self.llm_client, "tokenizer"):  # set by verl where traces contain text
+            llm_client.tokenizer = self.tokenizer
+        self.llm_client, self.reward_loop_worker_handles = llm_client, reward_loop_worker_handles
 
     async def ping(self) -> None:
         """For the watchdog: an answer means that the worker is alive."""
@@ -267,6 +281,20 @@ def _set_reward(output: PairOutput, score: float, more: dict[str, Any]) -> None:
     output.own_info = output.extra_fields["reward_extra_info"] = info
 
 
+def start_workers(config: Any) -> list[ActorHandle]:
+    """The agent loop workers of this run. The first call starts them, without waiting until they are ready."""
+    actor, job = ray.remote(AgonAgentLoopWorker), ray.get_runtime_context().get_job_id()
+    nodes = [node["NodeID"] for node in ray.nodes() if node["Alive"] and node["Resources"].get("CPU", 0) > 0]
+    return [
+        actor.options(
+            name=f"agent_loop_worker_{number}_{job}",
+            get_if_exists=True,
+            scheduling_strategy=NodeAffinitySchedulingStrategy(nodes[number % len(nodes)], soft=True),
+        ).remote(config)
+        for number in range(config.actor_rollout_ref.rollout.agent.num_workers)
+    ]
+
+
 class AgonAgentLoopManager(AgentLoopManagerTQ):
     """Sends every session its drafter and challenger; the trainer sets `roles` and `streamed` before a batch."""
 
@@ -275,8 +303,12 @@ class AgonAgentLoopManager(AgentLoopManagerTQ):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self.agent_loop_workers_class = ray.remote(AgonAgentLoopWorker)
         self.game = AgonConfig.read(self.config)
+
+    async def _init_agent_loop_workers(self) -> None:
+        self.agent_loop_workers = start_workers(self.config)
+        handles = self.llm_client, self.reward_loop_worker_handles
+        await asyncio.gather(*(worker.connect.remote(*handles) for worker in self.agent_loop_workers))
 
     def generate_sequences(self, prompts: Any) -> None:
         validating = "validate" in prompts and prompts["validate"]

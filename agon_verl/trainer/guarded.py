@@ -89,6 +89,7 @@ class GuardedTrainer(ResumableTrainer):
     def fit(self, agent_loop_manager: Any) -> None:
         workers = agent_loop_manager.agent_loop_workers
         ray.get([worker.ping.remote() for worker in workers])  # a process that still starts is not a silent one
+        print(f"agent loop workers ready: {len(workers)}")
         self.watchdog.actors.update({f"agent loop worker {number}": worker for number, worker in enumerate(workers)})
         self._loaded_step = self.global_steps
         self._mark_consistent()
