@@ -3,9 +3,10 @@
     python benchmarks/code_verifier.py [--data TESTS.jsonl] [--runs 60] [--programs 12] [--tests 20] [--rounds 3]
 
 First single tests: the same program alternately as a plain process and in the sandbox, which gives the overhead of the
-sandbox. Then batches: every program with all its tests, by this judge and by verl's, as many at once as there are
-slots. Correct and wrong programs are mixed, and wrong verdicts are counted. verl's judge runs programs without a
-sandbox: these are harmless.
+sandbox. Their processor time is printed too, of all processes and with the start of one launcher: it varies less with
+the load of the machine. Then batches: every program with all its tests, by this judge and by verl's, as many at once as
+there are slots. Correct and wrong programs are mixed, and wrong verdicts are counted. verl's judge runs programs
+without a sandbox: these are harmless.
 
 `--data` takes JSON lines with `test`, a list of {"input": {"stdin": ...}, "output": {"stdout": ...}} as a string; the
 programs for them contain the answers. Without it, problems are generated.
@@ -17,6 +18,7 @@ import functools
 import json
 import os
 import random
+import resource
 import statistics
 import subprocess
 import sys
@@ -26,6 +28,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from reward_fns.sandbox import MB, Job, Program, ProgramLimits
+from reward_fns.sandbox.launchers import end_launchers
 from reward_fns.sandbox.local import LocalSandbox
 from reward_fns.unit_tests import compute_score
 
@@ -96,19 +99,39 @@ def by_heart(path: Path, tests: int) -> list[Task]:
     return tasks
 
 
-def overhead(task: Task, runs: int, sandbox: LocalSandbox) -> tuple[list[float], list[float]]:
-    """Seconds of plain runs and of runs in the sandbox, alternately, so that both see the same load."""
+def processor_time() -> float:
+    """Seconds of this process and of its children that have ended."""
+    usages = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
+    return sum(usage.ru_utime + usage.ru_stime for usage in usages)
+
+
+@dataclass(frozen=True)
+class Overhead:
+    """Seconds of plain runs and of runs in the sandbox, and the processor time of one run of each, on average."""
+
+    plain: list[float]
+    boxed: list[float]
+    plain_cpu: float
+    boxed_cpu: float
+
+
+def overhead(task: Task, runs: int, sandbox: LocalSandbox) -> Overhead:
+    """Alternately, so that both see the same load."""
     interpreter = os.path.realpath(sys.executable)
     stdin, program = task.inputs[0].encode(), Program("python", task.source.encode())
-    plain, boxed = [], []
+    plain, boxed, plain_cpu = [], [], 0.0
+    end_launchers()
+    before = processor_time()
     for _ in range(runs):
-        began = time.perf_counter()
+        began, used = time.perf_counter(), processor_time()
         subprocess.run([interpreter, "-I", "-S", "-c", task.source], input=stdin, capture_output=True, check=True)
         plain.append(time.perf_counter() - began)
+        plain_cpu += processor_time() - used
         began = time.perf_counter()
         assert sandbox._run(Job(program, stdin, LIMITS)).exit_code == 0
         boxed.append(time.perf_counter() - began)
-    return plain, boxed
+    end_launchers()  # the kernel adds their processor time to ours when they have ended
+    return Overhead(plain, boxed, plain_cpu / runs, (processor_time() - before - plain_cpu) / runs)
 
 
 async def ours(tasks: list[Task], slots: int) -> list[bool]:
@@ -147,14 +170,15 @@ def main() -> None:
     sandbox.prepare()
 
     print("one test, milliseconds, median (smallest)")
-    print(f"{'':24} {'plain process':>16} {'in the sandbox':>16} {'overhead':>9}")
+    print(f"{'':24} {'plain process':>16} {'in the sandbox':>16} {'overhead':>9} {'processor time of both':>23}")
     for kind in dict.fromkeys(task.kind for task in tasks):
         task = next(task for task in tasks if task.kind == kind)
-        plain, boxed = overhead(task, args.runs, sandbox)
-        middle = [1000 * statistics.median(times) for times in (plain, boxed)]
-        least = [1000 * min(times) for times in (plain, boxed)]
+        one = overhead(task, args.runs, sandbox)
+        middle = [1000 * statistics.median(times) for times in (one.plain, one.boxed)]
+        least = [1000 * min(times) for times in (one.plain, one.boxed)]
         cells = [f"{m:7.1f} ({s:.1f})" for m, s in zip(middle, least, strict=True)]
-        print(f"{kind:24} {cells[0]:>16} {cells[1]:>16} {middle[1] - middle[0]:9.1f}")
+        cpu = f"{1000 * one.plain_cpu:.1f} {1000 * one.boxed_cpu:7.1f}"
+        print(f"{kind:24} {cells[0]:>16} {cells[1]:>16} {middle[1] - middle[0]:9.1f} {cpu:>23}")
 
     print(f"\nall tests of all programs, {args.slots} at a time, median of {args.rounds} alternating rounds")
     print(f"{'':24} {'tests':>6} {'this judge':>22} {'prime_code':>22} {'wrong verdicts':>15}")

@@ -44,13 +44,13 @@ class OutOfMemory(SandboxError):
 
 
 class Launcher:
-    """Runs one command at a time, in a memory group if there is one."""
+    """Runs one command at a time, in a memory group if there is one. A `plain` one has no namespaces of its own."""
 
-    def __init__(self, group: MemoryCgroup | None) -> None:
-        self._group, self._pid = group, 0
+    def __init__(self, group: MemoryCgroup | None, plain: bool) -> None:
+        self._group, self._pid, self.plain = group, 0, plain
         self._limit, self._kills = 0, 0  # of the group, so far
         self._connection, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        arguments = [str(theirs.fileno()), str(os.getpid())]
+        arguments = [str(theirs.fileno()), str(os.getpid()), "plain" if plain else "sandboxes"]
         if group is not None:
             arguments += [str(group.folder), str(group.home)]
         with theirs:
@@ -144,14 +144,16 @@ class Launcher:
 
 
 @contextmanager
-def launcher() -> Iterator[Launcher]:
+def launcher(plain: bool = False) -> Iterator[Launcher]:
     """A launcher that nobody else uses meanwhile. One that is still busy afterwards is ended."""
     one = None
     while one is None:
         with _lock:  # not while one starts or ends: others wait for it
-            one = _idle.pop() if _idle else None
+            one = next((idle for idle in reversed(_idle) if idle.plain == plain), None)
+            if one is not None:
+                _idle.remove(one)
         if one is None:
-            one = _make()
+            one = _make(plain)
         elif not one.usable:
             one.close()
             one = None
@@ -181,17 +183,17 @@ def memory_keeper() -> str:
     return f"the kernel, by cgroups of version {group.version} in {group.folder.parent}"
 
 
-def _make() -> Launcher:
+def _make(plain: bool) -> Launcher:
     if not _place:
         _place.append(find_cgroups(Path("/proc/self/mountinfo").read_text(), Path("/proc/self/cgroup").read_text()))
     if _place[0] is None:
-        return Launcher(None)
+        return Launcher(None, plain)
     try:
-        return Launcher(MemoryCgroup(_place[0], f"agon-verl-{os.getpid()}-{next(_numbers)}"))
+        return Launcher(MemoryCgroup(_place[0], f"agon-verl-{os.getpid()}-{next(_numbers)}"), plain)
     except OSError as error:
         _log.warning("no memory cgroup can be used in %s, so memory is only watched: %s", _place[0].parent, error)
         _place[0] = None
-        return Launcher(None)
+        return Launcher(None, plain)
 
 
 def _after_fork() -> None:

@@ -124,6 +124,7 @@ class Launch:
     command: list[str]
     fds: list[int]  # seen by the command as FIRST_FD, FIRST_FD + 1, …
     cwd: str
+    plain = False  # whether it runs in the namespaces of this process
 
     def begin(self, launcher: Launcher, command: int) -> Started | None:
         """Set the limits and let the program start; `None` if it cannot be started. `command` is a process."""
@@ -163,6 +164,8 @@ def sealed(content: bytes) -> Iterator[int]:
 class PlainLaunch(Launch):
     """A program as an ordinary process of this machine, for trusted code: with limits, but without isolation."""
 
+    plain = True
+
     def __init__(
         self, prefix: Sequence[str], files: Mapping[str, bytes], limits: ProgramLimits, stack: ExitStack
     ) -> None:
@@ -190,7 +193,7 @@ def _supervise(launch: Launch, stdin: bytes, limits: ProgramLimits) -> RunResult
     with ExitStack() as stack:
         pipes = _Pipes(stack, limits.output)
         source = stack.enter_context(sealed(stdin))
-        one = stack.enter_context(launcher())
+        one = stack.enter_context(launcher(launch.plain))
         pid = one.start(launch.command, [source, *pipes.writers, *launch.fds], launch.cwd, limits.memory)
         exited = os.pidfd_open(pid)
         stack.callback(os.close, exited)

@@ -129,6 +129,13 @@ assert result.stdout == b"4096 No space left on device\\n4096 16\\n", result
 """
 
 
+def errors(command: list[str], folder: str, source: str) -> str:
+    """What a script that uses our packages writes to stderr; empty if it ends well."""
+    script = [*command, "-c", source]
+    done = subprocess.run(script, env={"PYTHONPATH": folder}, cwd="/", capture_output=True, text=True)
+    return done.stderr or f"exit code {done.returncode}" * bool(done.returncode)
+
+
 @pytest.mark.usefixtures("isolated")
 @pytest.mark.parametrize("user", ["this", "another"])
 @pytest.mark.parametrize(
@@ -143,11 +150,70 @@ def test_the_kernel_limits_files(call, user):
     """Exactly, however fast they are made: the first of 4,096 is /tmp itself."""
     environment = nullcontext(([sys.executable], str(ROOT))) if user == "this" else ordinary_user()
     with environment as (command, folder):
-        program = FILES.replace("{call}", call)
-        done = subprocess.run(
-            [*command, "-c", program], env={"PYTHONPATH": folder}, cwd="/", capture_output=True, text=True
-        )
-    assert (done.returncode, done.stderr) == (0, "")
+        assert errors(command, folder, FILES.replace("{call}", call)) == ""
+
+
+OTHER_LAUNCHER = """
+import sys
+sys.path.insert(0, {folder!r})
+import launcher
+launcher.{function} = lambda *_: {result}
+launcher.main(int(sys.argv[1]), int(sys.argv[2]), *sys.argv[3:])
+"""
+
+
+@pytest.mark.usefixtures("isolated")
+@pytest.mark.parametrize(
+    ("function", "result"),
+    [("inside", "sys.exit()"), ("make_namespaces", "False")],
+    ids=["in its own namespaces", "where the machine refuses them"],
+)
+def test_an_ordinary_users_launcher_limits_files(function, result):
+    """By its rights over all sandboxes, without a process per program; else by entering each sandbox."""
+    with ordinary_user() as (command, folder):
+        script = Path(folder, "other_launcher.py")
+        sandbox = f"{folder}/reward_fns/sandbox"
+        script.write_text(OTHER_LAUNCHER.format(folder=sandbox, function=function, result=result))
+        program = f"from reward_fns.sandbox import launchers\nlaunchers._SCRIPT = {str(script)!r}\n"
+        assert errors(command, folder, program + FILES.replace("{call}", "mkdir(f'/tmp/{made}')")) == ""
+
+
+RIGHTS = """
+import os
+from reward_fns.sandbox import *
+from reward_fns.sandbox import launchers
+from reward_fns.sandbox.local import LocalSandbox
+
+def namespaces(process):
+    return {os.readlink(f"/proc/{process}/ns/{kind}") for kind in ("user", "mnt")}
+
+def run(trusted):
+    look = b"import os; print(*(os.readlink(f'/proc/self/ns/{kind}') for kind in ('user', 'mnt')))"
+    job = Job(Program("python", look), b"", ProgramLimits(5.0, 128 * MB, MB))
+    return set(LocalSandbox(1, trusted)._run(job).stdout.decode().split())
+
+sandboxed, trusted, own = run(False), run(True), namespaces("self")
+with launchers.launcher() as one:
+    above = namespaces(one._process.pid)
+    reader, writer = os.pipe()
+    null = os.open("/dev/null", os.O_RDWR)
+    one.start(["/bin/cat", "/proc/self/status"], [null, writer, null], "/", 128 * MB)
+    os.close(writer)
+    status = open(reader).read()
+    one.collect()
+assert trusted == own
+assert len(own | above | sandboxed) == 6
+status = dict(line.split(":", 1) for line in status.splitlines())
+assert [int(status[f"Cap{kind}"], 16) for kind in ("Inh", "Prm", "Eff", "Amb")] == [0, 0, 0, 0]
+assert status["Uid"].split() == [str(os.getuid())] * 4
+"""
+
+
+@pytest.mark.usefixtures("isolated")
+def test_an_ordinary_users_launcher_keeps_its_rights_to_itself():
+    """Sandboxes have namespaces below the launcher's, trusted programs the judge's, and no command has its rights."""
+    with ordinary_user() as (command, folder):
+        assert errors([*command, "-W", "ignore"], folder, RIGHTS) == ""
 
 
 @pytest.mark.usefixtures("isolated")

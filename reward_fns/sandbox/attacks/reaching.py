@@ -208,6 +208,43 @@ if call("clone3", arguments, 88) == 0:
 for name in ("mnt", "user", "pid", "net"):
     must(libc.setns(os.open(f"/proc/self/ns/{name}", os.O_RDONLY), 0))
 """),
+    breach("reach the namespaces around its own", r"""
+import fcntl, os
+GET_OWNER, GET_PARENT = 0xB701, 0xB702
+for name in os.listdir("/proc/self/ns"):
+    namespace = os.open(f"/proc/self/ns/{name}", os.O_RDONLY)
+    try:
+        namespace = fcntl.ioctl(namespace, GET_OWNER)
+    except OSError:
+        pass
+    try:
+        fcntl.ioctl(namespace, GET_PARENT)
+        break
+    except OSError:
+        pass
+else:
+    raise SystemExit(1)
+""", local=True),
+    breach("reach the mounts around its own", CALLS + r"""
+import fcntl, struct
+GET_INFO, GET_NEXT, GET_PREVIOUS = 0x8010B70A, 0x8010B70B, 0x8010B70C  # from Linux 6.12 on
+LIST_MOUNTS, ROOT = 458, 0xFFFFFFFFFFFFFFFF
+own, info, mounts = os.open("/proc/self/ns/mnt", os.O_RDONLY), bytearray(16), (ctypes.c_uint64 * 64)()
+fcntl.ioctl(own, GET_INFO, info)
+number = struct.unpack("<IIQ", info)[2]
+seen = 0
+for direction in (GET_NEXT, GET_PREVIOUS):
+    try:
+        fcntl.ioctl(own, direction, info)
+        seen += 1
+    except OSError:
+        pass
+for other in range(max(1, number - 5000), number + 100):
+    request = struct.pack("<IIQQQ", 32, 0, ROOT, 0, other)
+    seen += other != number and libc.syscall(LIST_MOUNTS, request, mounts, 64, 0) >= 0
+if not seen:
+    raise SystemExit(1)
+""", local=True),
     breach("a new root", CALLS + "call('pivot_root', b'/tmp', b'/tmp')"),
 ]
 
