@@ -100,7 +100,8 @@ class StreamingTrainer(UpdatingTrainer):
                 seen[name] |= new
                 if adapter not in self.game.frozen:
                     waiting[name] += self._live(progress, new, index)
-                if self._fills_a_micro_batch(progress, waiting[name]):
+                no_more = bool(waiting[name]) and len(seen[name]) == problems  # drafts end while challenges go on
+                if no_more or self._fills_a_micro_batch(progress, waiting[name]):
                     self._train_part(Stream(name, adapter, progress.batch(waiting[name]), progress.batch([])))
                     waiting[name] = []
             last_line = self.replay_buffer.wait(last_line)

@@ -1,11 +1,15 @@
 """Which steps are streamed, which groups are complete, and what is logged of an update that came in parts."""
 
+from types import SimpleNamespace
+
 import pytest
 
 from agon_verl.config import AgonConfig
+from agon_verl.game.roles import Roles
 from agon_verl.rollout.buffer import Progress
 from agon_verl.rollout.row_key import CHALLENGE, DRAFT
-from agon_verl.trainer.streamed import combined, obstacles
+from agon_verl.trainer.streamed import StreamingTrainer, combined, obstacles
+from agon_verl.trainer.update import Stream
 from tests.recipes import composed
 
 KEPT = "actor_rollout_ref.rollout.free_cache_engine=false"
@@ -78,3 +82,24 @@ def test_metrics_of_parts_are_weighed_by_their_tokens() -> None:
         "training/rollout_probs_diff_max": 0.5,
         "global_seqlen/mean": 40.0,
     }
+
+
+def test_the_last_drafts_do_not_wait_for_a_full_micro_batch(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two problems of one pair each, micro-batches larger than both: the drafts are trained on before the pairs end."""
+    stages = [
+        progress("x_0_0"),
+        progress("x_0_0", "y_0_0", "x_0_1", over=("x",)),
+        progress("x_0_0", "y_0_0", "x_0_1", "y_0_1", over=("x", "y")),
+    ]
+    trainer = object.__new__(StreamingTrainer)
+    trainer.config = composed("+recipe=agon", KEPT, "actor_rollout_ref.rollout.n=1")
+    trainer.game, trainer.use_reference_policy, trainer.timing_raw = AgonConfig.read(trainer.config), False, {}
+    trainer.replay_buffer = SimpleNamespace(progress=lambda _: stages.pop(0), wait=lambda last_line: last_line)
+    monkeypatch.setattr(
+        trainer, "_live", lambda seen, groups, index: [k for g in groups for k in seen.rows_of(g, index)]
+    )
+    parts: list[Stream] = []
+    monkeypatch.setattr(trainer, "_train_part", parts.append)
+    trainer._train_while_sampling(Roles(drafter="A", challenger="B"), problems=2)
+    assert [(part.name, part.adapter, sorted(part.live.keys)) for part in parts] == [("draft", "A", ["x_0_0", "y_0_0"])]
+    assert stages == []
