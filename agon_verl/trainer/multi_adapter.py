@@ -10,7 +10,6 @@ from verl.workers.rollout.replica import RolloutReplicaRegistry
 
 from agon_verl.actor.worker import MultiAdapterWorker
 from agon_verl.config import AgonConfig
-from agon_verl.rollout.loop import start_workers
 from agon_verl.rollout.one_server import OneServerClient
 from agon_verl.trainer.preflight import check_settings
 
@@ -31,6 +30,9 @@ class MultiAdapterTrainer(PPOTrainerSync):
         return super()._build_replay_buffer()
 
     def _init_resource_pool_mgr(self) -> None:
+        # Not above: verl loads a user's trainer, and this module with it, while `loop` imports verl.
+        from agon_verl.rollout.loop import start_workers
+
         super()._init_resource_pool_mgr()
         # With LoRA the reference policy is the actor's base, so this is the only worker.
         self.role_worker_mapping[Role.ActorRollout] = ray.remote(MultiAdapterWorker)

@@ -1,6 +1,9 @@
 """Agent loop workers that start before vLLM, and the client of one server, in Ray and with the real TransferQueue."""
 
 import asyncio
+import os
+import subprocess
+import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,7 +19,7 @@ from verl.workers.rollout.replica import TokenOutput
 from agon_verl.rollout.loop import AgonAgentLoopManager, start_workers
 from agon_verl.rollout.one_server import OneServerClient
 from agon_verl.trainer.multi_adapter import MultiAdapterTrainer
-from tests.real.runs import sizes
+from tests.real.runs import ROOT, sizes
 from tests.recipes import composed
 
 
@@ -42,6 +45,11 @@ def test_a_worker_starts_once_and_is_connected_later(config: DictConfig) -> None
     )
     assert ray.get(after) == ("OneServerClient", 1)
     tq.close()
+
+
+def test_a_users_trainer_is_loaded_while_a_worker_imports_its_class() -> None:
+    command = [sys.executable, "-c", "import agon_verl.rollout.loop"]
+    subprocess.run(command, env={**os.environ, "VERL_USE_EXTERNAL_MODULES": "tests.real.probe"}, cwd=ROOT, check=True)
 
 
 class Server:
