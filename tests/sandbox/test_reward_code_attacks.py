@@ -52,6 +52,13 @@ def test_the_host_is_as_before(outcome: Outcome) -> None:
     assert not Path("/box").exists()
 
 
+def test_a_judges_first_program_may_be_one_that_does_not_compile(isolated: None) -> None:
+    """The judge has tried the compiler just before: that run is not the program's."""
+    first = [attack for attack in ATTACKS if attack.name == "C++: constants without end"]
+    outcome = AttackSuite().run(first, [])
+    assert [row.holes for row in outcome.attacks] == [()] * (1 - len(outcome.skipped))
+
+
 def test_as_an_ordinary_user(isolated: None) -> None:
     """The programs that could notice the difference."""
     with ordinary_user() as (command, folder):

@@ -392,7 +392,8 @@ def _exceeded(one: Attack, trace: Trace, answer: dict[str, Any]) -> tuple[list[s
     """The limits that an attack's runs exceeded by more than a tenth, and the largest values measured."""
     runs = trace.programs()
     if one.language in ("cpp", "c++"):
-        compiled = len(runs) > 1
+        # A judge tries the compiler before its first program, which is one more run.
+        compiled = len(runs) > 1 and answer.get("verdict") != "compile_error"
         runs, cpu, memory = runs[-1:], *((one.cpu, one.memory) if compiled else _COMPILING)
         forks = not compiled
     else:
