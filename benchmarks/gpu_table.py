@@ -109,7 +109,7 @@ def _two_digits(seconds: float) -> str:
 
 
 def _notes(settings: GpuSettings) -> str:
-    return ("¹" if settings.frees_cache else "") + ("²" if settings.base_dtype == "bf16" else "")
+    return ("¹" if settings.frees_cache else "") + ("²" if settings.checkpointing else "")
 
 
 def table(figures: Figures) -> str:

@@ -85,9 +85,9 @@ def cached_token(shape: DecoderShape) -> int:
 
 
 def fit(shape: DecoderShape, memory: float, work: Work) -> GpuSettings:
-    """The first of these that fits: both programs keep their memory, and all activations are kept; the same with
-    gradient checkpointing; vLLM gives its memory back during updates; the same with smaller micro-batches. `memory` in
-    bytes."""
+    """The first of these that fits: both programs keep their memory, vLLM's cache has room for all pairs, and all
+    activations are kept; gradient checkpointing, and a cache of at least a tenth of the card; vLLM gives its memory
+    back during updates; the same with smaller micro-batches. `memory` in bytes."""
     usable = int(USABLE * memory)
     vllm = 2 * shape.parameters + VLLM
     cache = cached_token(shape) * work.problems * work.n * work.row / 2
@@ -103,7 +103,7 @@ def fit(shape: DecoderShape, memory: float, work: Work) -> GpuSettings:
         trainer = estimate(shape, MemorySettings(tokens, weight_bytes=2, checkpointing=checkpointing))
         update, sampling = MARGIN * trainer.update, MARGIN * trainer.sampling
         room = usable - vllm - (sampling if frees_cache else update)
-        wanted = least_cache if frees_cache else max(least_cache, min(cache, usable / 10))
+        wanted = least_cache if frees_cache else max(least_cache, min(cache, usable / 10) if checkpointing else cache)
         if update <= usable and room >= wanted:
             cached = int(min(room, 2 * max(cache, least_cache)))
             own = vllm + cached

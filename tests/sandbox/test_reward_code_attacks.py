@@ -85,7 +85,7 @@ def test_in_the_stand_in_of_e2b() -> None:
 
 # A judge that does everything wrong: each completion is right, its program is this one, and something stays behind.
 CARELESS = """
-import json, subprocess, sys
+import json, os, subprocess, sys
 from reward_fns.sandbox.attacks.worker import inherit_orphans
 inherit_orphans()
 GREEDY = '''
@@ -103,7 +103,10 @@ stop.set()
 jail = [sys.argv[1], "--unshare-user", "--unshare-pid", "--ro-bind", "/", "/", "--proc", "/proc", "--tmpfs", "/tmp"]
 for line in sys.stdin:
     if "print(sum" in line:
-        subprocess.run([*jail, sys.executable, "-c", GREEDY], check=True)
+        python = os.path.realpath(sys.executable)  # an environment may lie in /tmp
+        done = subprocess.run([*jail, python, "-c", GREEDY], stderr=subprocess.PIPE, text=True)
+        if done.returncode:
+            sys.exit(f"{done.returncode}: {done.stderr.splitlines()[-1:]}")
         subprocess.run(["sh", "-c", "sleep 60 > /dev/null &"])
     print(json.dumps({"verdict": "correct", "accuracy": 1.0}), flush=True)
 """

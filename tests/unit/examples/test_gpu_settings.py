@@ -23,7 +23,7 @@ def test_bytes_per_cached_token_by_hand() -> None:
         (QWEN_CODER, 80, SHORT, (8_192, False, False)),
         (QWEN_CODER, 32, SHORT, (16_384, False, True)),
         (QWEN_CODER, 24, SHORT, (16_384, True, True)),
-        (QWEN3_06, 141, PAPER, (19_456, False, False)),  # a micro-batch holds the longest row
+        (QWEN3_06, 192, PAPER, (19_456, False, True)),  # a micro-batch holds the longest row, and the cache comes first
         (QWEN3_4B, 141, SHORT, (8_192, False, False)),
         (QWEN3_4B, 80, SHORT, (16_384, False, True)),
         (QWEN3_4B, 40, SHORT, (16_384, True, True)),
