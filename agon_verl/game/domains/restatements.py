@@ -16,7 +16,7 @@ that is by chance the same number ("the floor is 5").
 
 A draft is written by a policy that may be stuck in a loop, or gain from being read. So every place reads a bounded
 number of characters, the comparisons of a draft are counted, and a line whose places would read it again and again
-("{={={=") is withheld from there on: time and memory are linear in the length of the draft.
+("{={={=") is withheld, at least from there on: time and memory are linear in the length of the draft.
 """
 
 import re
@@ -29,6 +29,7 @@ REACH = 240  # characters that are read on either side of a place
 _MOST_PARTS = 12  # words and commas of a value
 MOST = 2_000  # different values that are compared per draft; after that only equal texts are withheld
 READINGS = 8  # times that the places of a line may read it; real completions on one line need 2
+PASSES = 8  # over a line; if the last one still finds the value, the whole line is withheld
 
 _RELATION = r"=|≈|≃|\\(?:approx|simeq|cong|equiv)(?![A-Za-z])"
 _EQUATION = re.compile(_RELATION)
@@ -118,9 +119,17 @@ class _Search:
         self._compared: dict[str, bool] = {}
 
     def withheld(self, line: str) -> str:
+        """Until nothing is left to withhold: a value can hide the one before it ("= 5 5")."""
+        for _ in range(PASSES):
+            spans = self._statements(line)
+            if not spans:
+                return line
+            line = replaced(line, spans, WITHHELD)
+        return WITHHELD
+
+    def _statements(self, line: str) -> list[Span]:
         conclusions = list(_conclusions(line))
-        spans = {*self._alone(line), *self._placed(line, conclusions), *self._free(line, conclusions)}
-        return replaced(line, sorted(spans), WITHHELD)
+        return sorted({*self._alone(line), *self._placed(line, conclusions), *self._free(line, conclusions)})
 
     # -- the places
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from agon_verl.game import transcript
@@ -170,13 +170,16 @@ texts = st.lists(st.sampled_from(PIECES), max_size=14).map("".join)
 
 
 @given(texts)
+@example(r"So {=\(5 5 ")
+@example("there are  5 there are  5 (")
 def test_only_the_value_is_replaced(text):
-    """What stays is the text, piece by piece and in order."""
+    """What stays is the text, piece by piece and in order, and twice is the same as once."""
     shown = withhold_value(text, "5", restates)
     rest = text
     for part in shown.split(W):
         assert part in rest
         rest = rest[rest.index(part) + len(part) :]
+    assert withhold_value(shown, "5", restates) == shown
 
 
 @pytest.mark.parametrize(
