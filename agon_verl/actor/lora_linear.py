@@ -2,7 +2,6 @@
 
 PEFT computes `base(x) + B(A(x)) * scaling` as five operations on tensors of the output's size, and autograd as many on
 the way back. Here the adapter's product is added to the base's inside the matrix multiplication, forward and backward.
-With rank 16 these passes over memory take about as long as half of the base's products do.
 
 Sums are rounded once where PEFT rounds three times, so the result is at least as close to the exact one.
 """

@@ -244,7 +244,8 @@ def memory_settings(config: DictConfig, gpu: int) -> MemorySettings:
     if not actor.use_dynamic_bsz:
         tokens = _tokens_per_gpu(config, actor.ppo_micro_batch_size_per_gpu or 1)
     gpus, shard = config.trainer.n_gpus_per_node * config.trainer.nnodes, actor.fsdp_config.fsdp_size
-    stored = precision if gpus == 1 else actor.fsdp_config.model_dtype
+    unsharded = gpus == 1 and not model.enable_activation_offload and precision not in ("fp16", "float16")
+    stored = precision if unsharded else actor.fsdp_config.model_dtype  # as in actor/engine.py
     return MemorySettings(
         tokens=tokens,
         rank=model.lora_rank,

@@ -160,6 +160,9 @@ def test_what_is_offloaded_and_shared_out_is_counted_so(
     assert "rollout.gpu_memory_utilization" not in model_line(offloaded, 40 * GIB, monkeypatch, capsys)
     policy = [*on_gpu, f"{FSDP}.offload_policy=true"]
     assert "(base 0.0, adapters 0.0," in model_line(policy, 40 * GIB, monkeypatch, capsys)
+    with_fsdp = ("actor_rollout_ref.model.enable_activation_offload=true", f"+{FSDP}.mixed_precision.param_dtype=fp16")
+    for setting in with_fsdp:  # which keeps the base in model_dtype
+        assert "(base 15.0," in model_line([*on_gpu, setting], 80 * GIB, monkeypatch, capsys)
     for size, base in ((-1, 1.9), (2, 7.5), (4, 3.7), (8, 1.9), (16, 1.9)):
         eight = [*on_gpu[:2], "trainer.n_gpus_per_node=4", "trainer.nnodes=2", f"{FSDP}.fsdp_size={size}"]
         assert f"(base {base}," in model_line(eight, 80 * GIB, monkeypatch, capsys)
