@@ -11,6 +11,8 @@ PROBE_STATE      a folder for the complete state right before the first step
 PROBE_DIE_STEP   the step at which it kills its own process inside the save, when everything is written and nothing is
                  committed
 PROBE_KILL_STEP  the step at which it kills vLLM's engine in the middle of the update; the watchdog gets time to act
+PROBE_SERVED     a file for completions at temperature 0 by the vLLM server under each adapter, with their log-probs,
+                 right before the second step
 PROBE_NO_SYNC    a file: once it exists, vLLM fails to take the adapters
 """
 
@@ -18,6 +20,7 @@ import json
 import os
 import signal
 import time
+import uuid
 from dataclasses import replace
 from pathlib import Path
 
@@ -29,6 +32,7 @@ NOTICED = 40  # seconds in which the watchdog sees that vLLM has died and does w
 
 
 def _register(_: object) -> None:
+    import ray
     import torch
     import transfer_queue as tq
     from tensordict import NonTensorData, NonTensorStack, TensorDict
@@ -89,7 +93,27 @@ def _register(_: object) -> None:
             with Path(os.environ["PROBE_BATCHES"]).open("a") as log:
                 log.write(json.dumps(record) + "\n")
 
+        def _write_served(self, file: Path):
+            prompts = [self.tokenizer.encode(f"What is {number}+7?") for number in range(8)]
+            asked = [(adapter, prompt) for adapter in ADAPTERS for prompt in prompts]
+            (server,) = self.llm_server_manager.server_handles
+            sampling = {"temperature": 0.0, "max_tokens": 16, "logprobs": True}
+            outputs = ray.get(
+                [
+                    server.generate.remote(
+                        prompt_ids=prompt, sampling_params=dict(sampling), request_id=uuid.uuid4().hex, adapter=adapter
+                    )
+                    for adapter, prompt in asked
+                ]
+            )
+            with file.open("w") as log:
+                for (adapter, prompt), output in zip(asked, outputs, strict=True):
+                    record = {"adapter": adapter, "prompt": prompt, "response": output.token_ids}
+                    log.write(json.dumps({**record, "log_probs": output.log_probs}) + "\n")
+
         def on_step_begin(self):
+            if self.global_steps == 2 and "PROBE_SERVED" in os.environ:
+                self._write_served(Path(os.environ["PROBE_SERVED"]))
             if methods := json.loads(os.environ.get("PROBE_METHODS", "[]")):
                 self.game = replace(self.game, **methods[self.global_steps - 1])
                 self.agent_loop_manager.game = self.game
