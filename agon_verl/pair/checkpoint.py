@@ -1,6 +1,7 @@
 """A pair's checkpoint on disk: writing, finding, checking and pruning it.
 
     <trainer.default_local_dir>/
+      stop                                a request: the run saves after its current step, removes this file and ends
       latest_checkpointed_iteration.txt   the newest step; verl's name for it
       global_step_<n>/
         pair.json                         the manifest: base, LoRA, game, prompts, versions, metrics
@@ -43,6 +44,7 @@ from agon_verl.game.prompts import CHALLENGE, NO_SUMMARY
 from agon_verl.game.withhold import WITHHELD
 
 logger = logging.getLogger(__name__)
+STOP_REQUEST = "stop"
 POINTER = "latest_checkpointed_iteration.txt"
 MANIFEST = "pair.json"
 ADAPTER_FILE = "adapter_model.safetensors"

@@ -16,6 +16,7 @@ from agon_verl.game.prompts import CHALLENGE
 from agon_verl.game.roles import ADAPTERS
 from agon_verl.health.alarms import Alarms
 from agon_verl.health.health import Trends
+from agon_verl.pair.checkpoint import STOP_REQUEST
 from agon_verl.rollout.watchdog import Watchdog, describe_error
 from agon_verl.trainer.resumable import ResumableTrainer
 
@@ -26,6 +27,10 @@ ANSWER = 120.0  # seconds for the answer of a training process that has nothing 
 
 class StoppedByAlarm(AgonError, RuntimeError):
     """The message has the metric, its limit and what to try."""
+
+
+class StoppedOnRequest(AgonError, RuntimeError):
+    """Somebody wrote the file `stop` into the run's checkpoint folder; the message says what was saved."""
 
 
 class PairsFailed(AgonError, RuntimeError):
@@ -95,7 +100,7 @@ class GuardedTrainer(ResumableTrainer):
         self._mark_consistent()
         try:
             super().fit(agent_loop_manager)
-        except (StoppedByAlarm, CheckpointError):  # they say themselves what is saved
+        except (StoppedByAlarm, StoppedOnRequest, CheckpointError):  # they say themselves what is saved
             raise
         except Exception as error:
             step, cause = self.global_steps, describe_error(error)
@@ -121,6 +126,15 @@ class GuardedTrainer(ResumableTrainer):
 
     def on_step_begin(self) -> None:
         super().on_step_begin()
+        request = Path(self.config.trainer.default_local_dir).absolute() / STOP_REQUEST
+        if request.exists():
+            self.checkpoint_manager.sleep_replicas()
+            self._save_consistent()
+            request.unlink()  # it is for this process, not for the one that continues
+            step = f"after step {self.global_steps}, which is saved" if self.global_steps else "before its first step"
+            raise StoppedOnRequest(
+                f"stopped {step}, as {request} requested. The same command{self._resuming} continues from there"
+            )
         if self._stopping:
             self.checkpoint_manager.sleep_replicas()  # as before any other save
             self._save_consistent()

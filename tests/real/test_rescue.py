@@ -28,7 +28,7 @@ from agon_verl.health.health import Trends
 from agon_verl.pair import checkpoint
 from agon_verl.rollout import watchdog
 from agon_verl.rollout.watchdog import Watchdog
-from agon_verl.trainer.guarded import GuardedTrainer, PairsFailed, RunFailed, StoppedByAlarm
+from agon_verl.trainer.guarded import GuardedTrainer, PairsFailed, RunFailed, StoppedByAlarm, StoppedOnRequest
 from tests.recipes import composed
 
 
@@ -301,6 +301,26 @@ def test_a_stopping_alarm_says_how_to_go_on(
         trainer.on_step_begin()
     start = "stopped after step 1, which is saved: alarm copying. "
     assert str(stop.value).startswith(f"{start}The same command{how} continues from there; ")
+
+
+@pytest.mark.parametrize(("step", "what"), [(2, "after step 2, which is saved"), (0, "before its first step")])
+def test_a_request_to_stop_saves_and_is_honoured_once(
+    workers: RayWorkerGroup, tiny: Path, tmp_path: Path, step: int, what: str
+) -> None:
+    trainer = Trainer(workers, tiny, tmp_path)
+    slept: list[int] = []
+    trainer.checkpoint_manager = SimpleNamespace(sleep_replicas=lambda: slept.append(1))  # there is no vLLM
+    trainer._loaded_step, trainer.global_steps = 0, step
+    trainer._mark_consistent()
+    trainer.on_step_begin()
+    (tmp_path / "stop").touch()
+    with pytest.raises(StoppedOnRequest) as stop:
+        trainer.on_step_begin()
+    request = tmp_path / "stop"
+    assert str(stop.value) == f"stopped {what}, as {request} requested. The same command continues from there"
+    assert checkpoint.complete(tmp_path) == ([step] if step else []) and slept == [1]
+    assert not (tmp_path / "stop").exists()
+    trainer.on_step_begin()  # the run that continues
 
 
 def test_pairs_that_failed_in_another_process_are_described_in_one_line(
