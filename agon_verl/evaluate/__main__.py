@@ -1,20 +1,24 @@
-"""The command line: `evaluate TARGET --data … --out DIR`, `evaluate compare R1 R2`, `evaluate average R1 R2 …`."""
+"""The command line: `evaluate TARGET --data … --out DIR`, `evaluate compare R1 R2`, `evaluate average R1 R2 …`.
+
+`evaluate TARGET … --and TARGET …` evaluates several targets over one base with one vLLM, each with its own arguments.
+"""
 
 import argparse
 import asyncio
 import hashlib
 import json
 import sys
-from collections.abc import Sequence
-from contextlib import closing
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, ExitStack, closing, contextmanager
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
+from agon_verl.errors import AgonError
 from agon_verl.evaluate import compare
 from agon_verl.evaluate.judge import Judge
 from agon_verl.evaluate.markdown import percent, report
-from agon_verl.evaluate.play import MOA, Play, Unit, answers, missing, modes_of, overlong, plan
+from agon_verl.evaluate.play import MOA, Play, answers, missing, modes_of, overlong, plan
 from agon_verl.evaluate.problems import EvaluationProblem, read_problems
 from agon_verl.evaluate.results import RESULTS, Direction, Generated, Results, SetResults
 from agon_verl.evaluate.statistics import split
@@ -25,16 +29,19 @@ from agon_verl.inference.chat import Chat
 from agon_verl.inference.moa import REFINE
 from agon_verl.inference.options import add_players, chosen_players, key_values
 from agon_verl.inference.players import InferenceError, Players, Sampling
-from agon_verl.inference.vllm_engine import Engine
+from agon_verl.inference.vllm_engine import DIED, Engine
 from agon_verl.pair.checkpoint import ADAPTER_FILE, prompts, versions
 from agon_verl.pair.direction import DIRECTIONS
 from agon_verl.program import command, program_name
+
+AND = "--and"
 
 
 def parse(arguments: Sequence[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         prog=program_name("evaluate"),
-        description="Evaluate a run, checkpoint, export or base model. See also: compare --help, average --help.",
+        description="Evaluate a run, checkpoint, export or base model. Several over one base share a vLLM: put --and "
+        "between the arguments of each. See also: compare --help, average --help.",
     )
     add_players(parser)
     add = parser.add_argument
@@ -59,6 +66,16 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
     if options.dev_share is not None and not 0 < options.dev_share < 1:
         parser.error("--dev-share must lie between 0 and 1")
     return options
+
+
+def split_at(mark: str, arguments: Sequence[str]) -> list[list[str]]:
+    parts: list[list[str]] = [[]]
+    for argument in arguments:
+        if argument == mark:
+            parts.append([])
+        else:
+            parts[-1].append(argument)
+    return parts
 
 
 def players_of(options: argparse.Namespace) -> Players:
@@ -123,35 +140,54 @@ def divide(options: argparse.Namespace) -> tuple[list[EvaluationProblem], list[E
     return [p for p in held_out if p.id in picked], [p for p in held_out if p.id not in picked]
 
 
-def evaluate(options: argparse.Namespace) -> str:
-    players = players_of(options)
-    development, held_out = divide(options)
-    modes = chosen_modes(options, players, [*development, *held_out])
-    if not set(DIRECTIONS) <= set(modes):  # no direction to choose; the reported problems stay the same
-        development = []
-    if not players.checked:
-        print(f"agon-verl: {players.base} is not on this machine yet, so its weights are not checked", file=sys.stderr)
-    judge = Judge(players, options.reward, key_values(options.reward_kwargs), options.trust_verifier)
-    jobs = [(problem, list(DIRECTIONS)) for problem in development] + [(problem, modes) for problem in held_out]
-    settings = settings_of(players, judge, options.seed)
-    with Store(options.out, settings) as store:
-        units = plan(jobs, options.samples, players.names)
-        if missing(units, store):
-            asyncio.run(_play(players, judge, store, units, options))
-        generations = store.generations.values()
+class Evaluation(AbstractContextManager["Evaluation"]):
+    """One target: what has to be generated for it, and its results once that is done. Its folder is locked."""
+
+    def __init__(self, options: argparse.Namespace) -> None:
+        self.options, self.players = options, players_of(options)
+        development, self._held_out = divide(options)
+        self._modes = chosen_modes(options, self.players, [*development, *self._held_out])
+        # Without both directions there is none to choose; the reported problems stay the same.
+        self._development = development if set(DIRECTIONS) <= set(self._modes) else []
+        base = self.players.base
+        if not self.players.checked:
+            print(f"agon-verl: {base} is not on this machine yet, so its weights are not checked", file=sys.stderr)
+        self._judge = Judge(self.players, options.reward, key_values(options.reward_kwargs), options.trust_verifier)
+        jobs = [(problem, list(DIRECTIONS)) for problem in self._development]
+        jobs += [(problem, self._modes) for problem in self._held_out]
+        self._settings = settings_of(self.players, self._judge, options.seed)
+        self._units = plan(jobs, options.samples, self.players.names)
+        self._store = Store(options.out, self._settings)
+
+    def __exit__(self, *_: object) -> None:
+        self._store.close()
+
+    @property
+    def complete(self) -> bool:
+        return not missing(self._units, self._store)
+
+    async def play(self, engine: Engine) -> None:
+        options = self.options
+        play = Play(engine, self._judge, self._store, self.players.sampling, options.seed, options.max_failed)
+        await play.run(self._units, options.concurrency)
+
+    def finish(self) -> str:
+        """Write the results; returns them as Markdown."""
+        players, samples = self.players, self.options.samples
+        generations = self._store.generations.values()
 
         def measured(problems: Sequence[EvaluationProblem], modes: Sequence[str]) -> SetResults:
-            return set_results(store, [p.id for p in problems], modes, options.samples, players.names)
+            return set_results(self._store, [p.id for p in problems], modes, samples, players.names)
 
-        chosen_on = measured(development, DIRECTIONS) if development else None
-        sources = dict.fromkeys(p.source for p in held_out)
+        chosen_on = measured(self._development, DIRECTIONS) if self._development else None
+        sources = dict.fromkeys(p.source for p in self._held_out)
         results = Results(
-            target=options.target,
-            samples=options.samples,
-            settings=settings,
+            target=self.options.target,
+            samples=samples,
+            settings=self._settings,
             versions=versions(),
             direction=direction_of(players, chosen_on),
-            sets={source: measured([p for p in held_out if p.source == source], modes) for source in sources},
+            sets={s: measured([p for p in self._held_out if p.source == s], self._modes) for s in sources},
             development=chosen_on,
             ledger=Generated(
                 generations=len(generations),
@@ -160,18 +196,59 @@ def evaluate(options: argparse.Namespace) -> str:
             ),
             left_out=sum(bool(g.error) for g in generations),
         )
-    text = report(results)
-    results.write(options.out / RESULTS)
-    write_atomically(options.out / "results.md", text)
-    return text
+        text = report(results)
+        results.write(self.options.out / RESULTS)
+        write_atomically(self.options.out / "results.md", text)
+        return text
+
+
+def evaluate(several: Sequence[argparse.Namespace]) -> None:
+    """Evaluate targets over one base with one vLLM, one after the other, and print the results of each.
+
+    An error of one of several targets does not stop the others; it is raised in the end.
+    """
+    if len({tuple(options.engine) for options in several}) > 1:
+        raise InferenceError("--engine differs between targets of one command, which share a vLLM: use the same")
+    failures: dict[str, AgonError] = {}
+
+    @contextmanager
+    def reported(options: argparse.Namespace) -> Iterator[None]:
+        try:
+            yield
+        except AgonError as error:
+            if len(several) == 1:
+                raise
+            failures[options.target] = error
+            print(f"agon-verl: {options.target}: {error}", file=sys.stderr, flush=True)
+
+    with ExitStack() as stack:
+        waiting: list[Evaluation] = []
+        for options in several:
+            with reported(options):
+                evaluation = stack.enter_context(Evaluation(options))
+                if evaluation.complete:
+                    print(evaluation.finish(), flush=True)
+                else:
+                    waiting.append(evaluation)
+        if waiting:
+            asyncio.run(_play(waiting, reported))
+    if failures:
+        raise InferenceError(f"{len(failures)} of {len(several)} targets failed: {', '.join(failures)}")
 
 
 async def _play(
-    players: Players, judge: Judge, store: Store, units: Sequence[Unit], options: argparse.Namespace
+    waiting: Sequence[Evaluation], reported: Callable[[argparse.Namespace], AbstractContextManager[None]]
 ) -> None:
-    with closing(Engine(players, **key_values(options.engine))) as engine:
-        play = Play(engine, judge, store, players.sampling, options.seed, options.max_failed)
-        await play.run(units, options.concurrency)
+    first, *others = waiting
+    shared = {"others": [other.players for other in others]} if others else {}
+    with closing(Engine(first.players, **shared, **key_values(first.options.engine))) as engine:
+        for evaluation in waiting:
+            with reported(evaluation.options):
+                own = engine if evaluation is first else engine.beside(evaluation.players)
+                await evaluation.play(own)
+                print(evaluation.finish(), flush=True)
+            if not engine.alive:
+                raise InferenceError(DIED)
 
 
 def direction_of(players: Players, development: SetResults | None) -> Direction:
@@ -188,7 +265,10 @@ def main(arguments: Sequence[str] | None) -> None:
     arguments = list(sys.argv[1:] if arguments is None else arguments)
     kind = arguments[0] if arguments else ""
     try:
-        print(_side_by_side(kind, arguments[1:]) if kind in ("compare", "average") else evaluate(parse(arguments)))
+        if kind in ("compare", "average"):
+            print(_side_by_side(kind, arguments[1:]))
+        else:
+            evaluate([parse(part) for part in split_at(AND, arguments)])
     except KeyboardInterrupt:
         print("agon-verl: stopped; the same command continues from here", file=sys.stderr)
         raise SystemExit(130) from None

@@ -6,8 +6,9 @@ its request out of the engine.
 
 import asyncio
 import os
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import aclosing
+from copy import copy
 from dataclasses import asdict, dataclass
 from itertools import count
 from typing import Any
@@ -34,9 +35,12 @@ class Completion:
 
 
 class Engine(Chat):
-    """Starts vLLM, which takes a minute or two; `close` ends its process. `options` are vLLM's engine arguments."""
+    """Starts vLLM, which takes a minute or two; `close` ends its process. `options` are vLLM's engine arguments.
 
-    def __init__(self, players: Players, **options: Any) -> None:
+    `others` are further pairs over the same base that `beside` will play on the same vLLM.
+    """
+
+    def __init__(self, players: Players, others: Sequence[Players] = (), **options: Any) -> None:
         super().__init__(players)
         from agon_verl.cpu.platform import ONE_PROCESS, cpu_only, vllm_environment
 
@@ -46,10 +50,10 @@ class Engine(Chat):
         for name, value in vllm_environment().items() if on_cpu else ():
             os.environ.setdefault(name, value)
         from vllm.engine.arg_utils import AsyncEngineArgs
-        from vllm.lora.request import LoRARequest
         from vllm.v1.engine.async_llm import AsyncLLM
 
-        longest = players.max_prompt + players.sampling.max_tokens
+        every = [players, *others]
+        longest = max(each.max_prompt + each.sampling.max_tokens for each in every)
         settings: dict[str, Any] = {
             "model": players.base,
             "max_model_len": longest,
@@ -62,17 +66,32 @@ class Engine(Chat):
                 settings.update(distributed_executor_backend=ONE_PROCESS)
             # A prompt in chunks makes vLLM reset the generator of a seeded request, and the CPU's has no offset.
             settings.update(enable_chunked_prefill=False, max_num_batched_tokens=max(4096, longest))
-        if players.adapters:
-            settings.update(enable_lora=True, max_loras=len(players.adapters), max_lora_rank=vllm_rank(players.rank))
+        if most := max(len(each.adapters) for each in every):  # vLLM exchanges adapters where there are more
+            rank = vllm_rank(max(each.rank for each in every))
+            settings.update(enable_lora=True, max_loras=most, max_lora_rank=rank)
         try:
             self._llm = AsyncLLM.from_engine_args(AsyncEngineArgs(**{**settings, **options}))
         except (TypeError, ValueError, OSError) as error:
             raise InferenceError(f"vLLM does not start with these settings: {_first_line(error)}") from None
-        self._loras = {
-            name: LoRARequest(name, number, str(path))
-            for number, (name, path) in enumerate(players.adapters.items(), 1)
-        }
-        self._numbers = count()
+        self._numbers, self._adapter_numbers = count(), count(1)
+        self._loras = self._requests(players)
+
+    def _requests(self, players: Players) -> dict[str, Any]:
+        """vLLM's prefix cache tells adapters apart by name: each adapter has a name of its own."""
+        from vllm.lora.request import LoRARequest
+
+        numbered = zip(players.adapters.items(), self._adapter_numbers, strict=False)
+        return {name: LoRARequest(f"{name}-{number}", number, str(path)) for (name, path), number in numbered}
+
+    def beside(self, players: Players) -> "Engine":
+        """Another pair over the same base, on the same vLLM. To close one is to close both."""
+        bases = [each.base_hash or each.base for each in (self.players, players)]
+        if bases[0] != bases[1]:
+            raise InferenceError(f"{players.target} has another base than {self.players.target}: evaluate it by itself")
+        other = copy(self)
+        Chat.__init__(other, players)
+        other._loras = self._requests(players)
+        return other
 
     def close(self) -> None:
         self._llm.shutdown()

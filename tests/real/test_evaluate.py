@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 import torch
-from peft import LoraConfig, get_peft_model
+from peft import LoraConfig, PeftModel, get_peft_model
 from transformers import AutoModelForCausalLM
 
 import agon_verl.evaluate.__main__ as command
@@ -58,9 +58,12 @@ if __name__ == "__main__":
 
 @pytest.fixture(scope="module")
 def checkpoint(tiny: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    base, folder = tiny / "model", tmp_path_factory.mktemp("run") / "global_step_3"
-    for seed, adapter in enumerate("AB"):
-        torch.manual_seed(seed)
+    return make_pair(tiny / "model", tmp_path_factory.mktemp("run") / "global_step_3", seed=0)
+
+
+def make_pair(base: Path, folder: Path, seed: int) -> Path:
+    for number, adapter in enumerate("AB"):
+        torch.manual_seed(seed + number)
         model = AutoModelForCausalLM.from_pretrained(base, dtype=torch.float32)
         config = LoraConfig(r=8, target_modules="all-linear", init_lora_weights=False, task_type="CAUSAL_LM")
         get_peft_model(model, config).save_pretrained(folder / "actor" / adapter)
@@ -84,7 +87,7 @@ class Running:
 
     def _borrow(self, players: Any, **_: Any) -> Any:
         self.starts += 1
-        lent = SimpleNamespace(close=lambda: None, players=players)
+        lent = SimpleNamespace(close=lambda: None, players=players, alive=True, beside=self.engine.beside)
         for name in ("generate", "excess", "count", "read", "control"):
             setattr(lent, name, getattr(self.engine, name))
         return lent
@@ -285,6 +288,48 @@ def test_the_base_is_the_base_beside_requests_of_adapters(running: Running) -> N
     prompt = torch.tensor([running.engine.prompt_ids(PROBLEM)])
     generated = model.generate(prompt, attention_mask=torch.ones_like(prompt), do_sample=False, max_new_tokens=24)
     assert tuple(generated[0, prompt.shape[1] :].tolist()) == alone[1].ids
+
+
+def test_pairs_over_one_base_share_a_vllm(running: Running, tiny: Path, checkpoint: Path, tmp_path: Path) -> None:
+    """Four adapters in two slots, with the same prompt in the prefix cache: each answers as it does in PEFT."""
+    base = tiny / "model"
+    second = running.engine.beside(find_players(str(make_pair(base, tmp_path / "global_step_3", seed=7))))
+    played = [(running.engine, checkpoint), (second, tmp_path / "global_step_3")]
+    prompt = torch.tensor([running.engine.prompt_ids(PROBLEM)])
+    answers = set()
+    for _ in range(2):
+        for engine, folder in played:
+            for adapter in "AB":
+                model = AutoModelForCausalLM.from_pretrained(base, dtype=torch.float32)
+                tuned = PeftModel.from_pretrained(model, folder / "actor" / adapter)
+                mask = torch.ones_like(prompt)
+                made = tuned.generate(input_ids=prompt, attention_mask=mask, do_sample=False, max_new_tokens=24)
+                completion = running.wait(engine.generate(PROBLEM, adapter, GREEDY))
+                assert completion.ids == tuple(made[0, prompt.shape[1] :].tolist())
+                answers.add(completion.ids)
+    assert len(answers) == 4
+
+
+def test_several_targets_in_one_command(
+    running: Running, evaluated: Any, tiny: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """One start for all; a target that cannot be evaluated does not stop the others."""
+    second = make_pair(tiny / "model", tmp_path / "global_step_3", seed=7)
+    rest, starts = [*evaluated.arguments[1:-1], "--modes", "A", "A_to_A", "--out"], running.starts
+    parts = [[evaluated.arguments[0], *rest, tmp_path / "first"], ["--and", tmp_path / "none", *rest, tmp_path / "x"]]
+    parts += [["--and", second, *rest, tmp_path / "second"]]
+    assert running.evaluate(*[each for part in parts for each in part]) == 1
+    assert running.starts == starts + 1
+    assert f"1 of 3 targets failed: {tmp_path / 'none'}" in capsys.readouterr().err
+    before = {key(line): line for line in evaluated.lines}
+    lines, _ = read(tmp_path / "first")
+    assert lines and all(line == before[key(line)] for line in lines)
+    others, _ = read(tmp_path / "second")
+    assert {key(line) for line in others} == {key(line) for line in lines}
+    assert {line["text"] for line in others if line["mode"] == "A"}.isdisjoint(line["text"] for line in lines)
+    other, again = ["--and", second, *rest, tmp_path / "b"], [evaluated.arguments[0], *rest, tmp_path / "a"]
+    assert running.evaluate(*again, "--engine", "max_num_seqs=4", *other) == 1
+    assert "--engine differs between targets" in capsys.readouterr().err
 
 
 def test_a_stream_ends_with_the_completion_of_generate(running: Running) -> None:
