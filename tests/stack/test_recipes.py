@@ -3,12 +3,15 @@
 import re
 from pathlib import Path
 
+import multiprocess
+import pandas as pd
 import pytest
 import torch
 from omegaconf import OmegaConf
 from peft import LoraConfig, get_peft_model
-from transformers import AutoConfig
+from transformers import AutoConfig, AutoTokenizer
 from verl.utils.config import omega_conf_to_dataclass
+from verl.utils.dataset.rl_dataset import RLHFDataset
 from verl.utils.model import get_hf_auto_model_class
 
 import recipes
@@ -16,6 +19,7 @@ from agon_verl.actor.optim import LinearOptimizerConfig, linear_decay
 from agon_verl.config import AgonConfig
 from agon_verl.trainer.preflight import check_settings
 from tests.recipes import composed
+from tests.tiny import make_model
 
 FOLDER = Path(recipes.__file__).parent
 NAMES, BASES = (sorted(path.stem for path in (FOLDER / group).glob("*.yaml")) for group in ("recipe", "base"))
@@ -48,6 +52,16 @@ def test_a_base_goes_with_any_recipe(name: str, base: str) -> None:
 def test_the_cpu_recipe_is_the_papers_on_a_cpu() -> None:
     assert composed("+recipe=agon_cpu") == composed("+recipe=agon", "+machine=cpu")
     check_settings(composed("+recipe=agon_code", "+base=qwen3.5_2b", "+machine=cpu"))
+
+
+def test_long_prompts_are_dropped_without_another_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A process gets a copy of the tokenizer first, which takes seconds for one of 150,000 tokens."""
+    config = composed("+recipe=agon", "data.max_prompt_length=16", f"+data.cache_dir={tmp_path}")
+    rows = [{"prompt": [{"role": "user", "content": "1+1=?" * times}]} for times in (1, 50)]
+    pd.DataFrame(rows).to_parquet(tmp_path / "train.parquet")
+    monkeypatch.setattr(multiprocess, "Pool", None)
+    tokenizer = AutoTokenizer.from_pretrained(make_model(tmp_path / "model"))
+    assert len(RLHFDataset(str(tmp_path / "train.parquet"), tokenizer, config.data)) == 1
 
 
 # The kinds of linear layers in a language model.
