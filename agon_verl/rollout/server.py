@@ -21,6 +21,17 @@ _adapter: ContextVar[str] = ContextVar("adapter")
 SCHEDULER = "agon_verl.rollout.scheduler.sends_once"
 
 
+def executor(args: argparse.Namespace) -> str:
+    """Where vLLM's workers run: a single one inside the engine's process, which is vLLM's own choice as well.
+
+    verl always sets "mp": a process per worker. It imports all of vLLM once more, after the engine's, and each token
+    passes through it.
+    """
+    if args.tensor_parallel_size * args.pipeline_parallel_size * args.data_parallel_size > 1:
+        return "mp"
+    return ONE_PROCESS if cpu_only() else "uni"
+
+
 class _AdapterEngine:
     """vLLM's engine, which adds the adapter of the request. verl's server requests the one adapter that it expects."""
 
@@ -68,8 +79,8 @@ class MultiAdapterServer(vLLMHttpServer):
     async def run_server(self, args: argparse.Namespace) -> None:
         args.max_loras = self._slots
         args.scheduler_cls = args.scheduler_cls or SCHEDULER
-        if cpu_only() and args.tensor_parallel_size == 1:
-            args.distributed_executor_backend = ONE_PROCESS
+        if (self.config.engine_kwargs.get("vllm") or {}).get("distributed_executor_backend") is None:
+            args.distributed_executor_backend = executor(args)
         await super().run_server(args)
         self.engine: Any = _AdapterEngine(self.engine, lora_ids(self.model_config.lora["adapters"]))
 

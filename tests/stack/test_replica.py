@@ -1,9 +1,15 @@
 """Which server verl starts for which model, by its own registry."""
 
+import argparse
+import asyncio
+
 import pytest
+from omegaconf import DictConfig, OmegaConf
 from verl.workers.rollout.replica import RolloutReplicaRegistry, get_rollout_replica_class
 from verl.workers.rollout.vllm_rollout.vllm_async_server import vLLMHttpServer
 
+from agon_verl.cpu.platform import ONE_PROCESS
+from agon_verl.rollout import server as servers
 from agon_verl.rollout.server import MultiAdapterServer
 from agon_verl.trainer import multi_adapter
 from tests.recipes import composed
@@ -25,3 +31,35 @@ def test_only_the_pair_gets_the_server_with_its_adapters(
     rollout = composed("+recipe=agon_cpu").actor_rollout_ref.rollout
     replica = get_rollout_replica_class(rollout.name)(0, rollout, None, gpus_per_node=1, **role)
     assert replica.server_class.__ray_metadata__.modified_class.__bases__ == (server,)
+
+
+def parallel(tensor: int, pipeline: int, data: int) -> argparse.Namespace:
+    sizes = {"tensor_parallel_size": tensor, "pipeline_parallel_size": pipeline, "data_parallel_size": data}
+    return argparse.Namespace(**sizes, distributed_executor_backend="mp", scheduler_cls=None)
+
+
+@pytest.mark.parametrize("sizes", [(2, 1, 1), (1, 2, 1), (1, 1, 2)])
+def test_several_workers_have_a_process_each(sizes: tuple[int, int, int]) -> None:
+    assert servers.executor(parallel(*sizes)) == "mp"
+
+
+@pytest.mark.parametrize(("cpu", "backend"), [(True, ONE_PROCESS), (False, "uni")])
+@pytest.mark.parametrize("chosen", [{}, {"distributed_executor_backend": "mp"}])
+def test_one_worker_runs_in_the_engine_unless_a_user_decides(
+    monkeypatch: pytest.MonkeyPatch, chosen: dict[str, str], cpu: bool, backend: str
+) -> None:
+    started: list[argparse.Namespace] = []
+
+    async def run_server(self: vLLMHttpServer, args: argparse.Namespace) -> None:
+        self.engine = None
+        started.append(args)
+
+    monkeypatch.setattr(vLLMHttpServer, "run_server", run_server)
+    monkeypatch.setattr(servers, "cpu_only", lambda: cpu)
+    server = object.__new__(MultiAdapterServer)  # its constructor needs Ray
+    config = composed("+recipe=agon_cpu")
+    OmegaConf.resolve(config)
+    server.model_config = config.actor_rollout_ref.model
+    server.config = DictConfig({"engine_kwargs": {"vllm": chosen}})
+    asyncio.run(server.run_server(parallel(1, 1, 1)))
+    assert started[0].distributed_executor_backend == chosen.get("distributed_executor_backend", backend)
