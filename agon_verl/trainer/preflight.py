@@ -9,6 +9,7 @@ import logging
 import operator
 import os
 import subprocess
+import sys
 from collections.abc import Callable, Sequence
 from itertools import islice
 from pathlib import Path
@@ -88,6 +89,27 @@ class Preflight(Callback):
     def on_job_end(self, config: DictConfig, job_return: Any, **kwargs: Any) -> None:
         if self._lock is not None:
             self._lock.close()  # the next job of a sweep may have the same folder
+            if loss := describe_loss(job_return._return_value, config):
+                print(f"agon-verl: {loss}", file=sys.stderr, flush=True)
+
+
+def describe_loss(error: object, config: DictConfig) -> str | None:
+    """What Ray's error leaves out if the trainer's process has died, alone or with its node: nobody else can tell.
+
+    An error that the trainer itself raised is another one (RayTaskError).
+    """
+    from ray.exceptions import RayActorError, RayTaskError
+
+    from agon_verl.rollout.watchdog import describe_error
+
+    if not isinstance(error, RayActorError) or isinstance(error, RayTaskError):
+        return None
+    trainer = config.trainer
+    newest = to_resume(trainer.resume_mode, trainer.default_local_dir, trainer.resume_from_path)
+    return (
+        f"the trainer's process has died ({describe_error(error).rstrip('.')}). Once the cause is removed, "
+        f"start the same command again: the run {f'continues from {newest.name}' if newest else 'starts anew'}"
+    )
 
 
 def check_settings(config: DictConfig) -> None:

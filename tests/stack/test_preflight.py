@@ -11,12 +11,14 @@ from typing import Any
 
 import pandas as pd
 import pytest
+from ray.exceptions import ActorDiedError, RayTaskError
 from transformers import AutoTokenizer, Gemma3nConfig, Gemma4Config, Qwen3_5Config, Qwen3Config, Qwen3NextConfig
 
 from agon_verl.errors import CheckpointError, ConfigError
 from agon_verl.pair.base import hash_of_base
 from agon_verl.pair.checkpoint import Manifest, committing, game_settings, lora_settings, verifier_settings
 from agon_verl.trainer import preflight
+from agon_verl.trainer.guarded import RunFailed
 from agon_verl.trainer.memory import GIB, MARGIN, USABLE, DecoderShape, estimate
 from agon_verl.trainer.preflight import check_checkpoint, check_files, check_settings, lock_output
 from tests.recipes import composed
@@ -387,3 +389,18 @@ def test_the_command_stops_with_one_sentence_before_ray(good: list[str], tmp_pat
     assert done.returncode == 1
     assert done.stderr.strip().splitlines()[-1].startswith("agon-verl: actor_rollout_ref.rollout.n=1: ")
     assert "Traceback" not in done.stderr and "ray init" not in done.stdout
+
+
+def test_a_dead_trainer_is_reported_with_what_remains(good: list[str], tmp_path: Path) -> None:
+    """Here the command's own process is the only one that can: the trainer died, perhaps with its node."""
+    config = composed(*good, f"trainer.default_local_dir={tmp_path}")
+    dead = ActorDiedError()
+    cause = "the trainer's process has died (ActorDiedError: The actor died unexpectedly before finishing this task). "
+    again = "Once the cause is removed, start the same command again: the run "
+    assert preflight.describe_loss(dead, config) == f"{cause}{again}starts anew"
+    with committing(tmp_path, 3) as folder:
+        Manifest(3, "base", "", {}, {}, {}, {}).write(folder)
+    assert preflight.describe_loss(dead, config) == f"{cause}{again}continues from global_step_3"
+    raised = RayTaskError("run", "traceback", RunFailed(4, "vLLM has failed", "Step 3 is saved"))
+    assert preflight.describe_loss(raised.as_instanceof_cause(), config) is None
+    assert preflight.describe_loss(None, config) is None

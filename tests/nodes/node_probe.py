@@ -1,0 +1,83 @@
+"""What the tests of several nodes look at, and where they wait for a fault; verl imports it in each of its processes.
+
+Environment variables say what it does:
+
+NODE_SEEDS    any value: each rollout has a seed of its own, by problem and number, whichever replica samples it
+NODE_SYNCED   a file: a line for each adapter that a vLLM takes, with its node and a digest of its tensors
+NODE_FAULT    a folder: a training process that comes to the point that its file `at` names (update, sync or save)
+              writes `reached` and waits, so that a fault hits it there
+"""
+
+import functools
+import hashlib
+import json
+import os
+import time
+import zlib
+from pathlib import Path
+from typing import Any
+
+import wrapt
+
+WAIT = 20.0  # seconds at the point of a fault: the test sees `reached` and acts
+
+
+def _seed_rollouts(agent_loop: Any) -> None:
+    run = agent_loop.AgentLoopWorker._run_agent_loop
+
+    async def seeded(self: Any, sampling_params: dict, *args: Any, **kwargs: Any) -> Any:
+        text = f"{list(kwargs['raw_prompt'])}/{kwargs['session_id']}"
+        return await run(self, {**sampling_params, "seed": zlib.crc32(text.encode())}, *args, **kwargs)
+
+    agent_loop.AgentLoopWorker._run_agent_loop = seeded
+
+
+def _log_synced(vllm: Any) -> None:
+    """Inside vLLM's worker, where each adapter that arrives becomes one of these requests."""
+    request = vllm.TensorLoRARequest
+
+    def logged(**kwargs: Any) -> Any:
+        import ray
+
+        digest = hashlib.sha256()
+        for name, tensor in sorted(kwargs["lora_tensors"].items()):
+            digest.update(name.encode() + tensor.contiguous().float().numpy().tobytes())
+        line = {"node": ray.util.get_node_ip_address(), "adapter": kwargs["lora_name"], "digest": digest.hexdigest()}
+        with Path(os.environ["NODE_SYNCED"]).open("a") as log:
+            log.write(json.dumps(line) + "\n")
+        return request(**kwargs)
+
+    vllm.TensorLoRARequest = logged
+
+
+def _wait_at(point: str) -> None:
+    folder = Path(os.environ["NODE_FAULT"])
+    if (folder / "at").exists() and (folder / "at").read_text() == point:
+        (folder / "reached").write_text(str(time.time()))
+        end = time.monotonic() + WAIT
+        while time.monotonic() < end and not (folder / "done").exists():
+            time.sleep(0.1)
+
+
+def _wait_for_faults(workers: Any) -> None:
+    def paused(cls: type, name: str, point: str) -> None:
+        method = getattr(cls, name)
+
+        @functools.wraps(method)
+        def waiting(*args: Any, **kwargs: Any) -> Any:
+            _wait_at(point)
+            return method(*args, **kwargs)
+
+        setattr(cls, name, waiting)
+
+    paused(workers.TrainingWorker, "train_batch", "update")
+    paused(workers.ActorRolloutRefWorker, "update_weights", "sync")
+    paused(workers.ActorRolloutRefWorker, "save_checkpoint", "save")
+
+
+if "NODE_SEEDS" in os.environ:
+    wrapt.register_post_import_hook(_seed_rollouts, "verl.experimental.agent_loop.agent_loop")
+if "NODE_SYNCED" in os.environ:
+    wrapt.register_post_import_hook(_log_synced, "verl.utils.vllm")
+if "NODE_FAULT" in os.environ:
+    wrapt.register_post_import_hook(_wait_for_faults, "verl.workers.engine_workers")
