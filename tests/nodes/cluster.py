@@ -173,7 +173,7 @@ class Cluster:
 @contextmanager
 def cluster(environment: Mapping[str, str] | None = None, python: str = sys.executable) -> Iterator[Cluster]:
     """Namespaces and a bridge; nodes are started by `start`. Nothing of it is left afterwards."""
-    prefix = f"agon{os.getpid() % 10000}"
+    prefix = f"agon{secrets.token_hex(3)}"  # interfaces have names of at most 15 characters
     # Ray's sockets live below this path, and a socket's path may have no more than 107 characters.
     with tempfile.TemporaryDirectory(prefix="agon", dir="/tmp", ignore_cleanup_errors=True) as folder:
         own = {name: value for name, value in os.environ.items() if not name.startswith("RAY_")}

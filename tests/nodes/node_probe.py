@@ -5,7 +5,7 @@ Environment variables say what it does:
 NODE_SEEDS    any value: each rollout has a seed of its own, by problem and number, whichever replica samples it
 NODE_SYNCED   a file: a line for each adapter that a vLLM takes, with its node and a digest of its tensors
 NODE_FAULT    a folder: a training process that comes to the point that its file `at` names (update, sync or save)
-              writes `reached` and waits, so that a fault hits it there
+              makes `reached` and waits until `at` is gone, so that a fault hits it there
 """
 
 import functools
@@ -52,10 +52,14 @@ def _log_synced(vllm: Any) -> None:
 
 def _wait_at(point: str) -> None:
     folder = Path(os.environ["NODE_FAULT"])
-    if (folder / "at").exists() and (folder / "at").read_text() == point:
-        (folder / "reached").write_text(str(time.time()))
+    try:
+        fault = (folder / "at").read_text()
+    except FileNotFoundError:
+        return
+    if fault == point:
+        (folder / "reached").touch()
         end = time.monotonic() + WAIT
-        while time.monotonic() < end and not (folder / "done").exists():
+        while time.monotonic() < end and (folder / "at").exists():
             time.sleep(0.1)
 
 
