@@ -32,12 +32,21 @@ logger = logging.getLogger(__name__)
 LOCK = ".agon.lock"
 KEEPS_TAGS = "TagKeepingRewardManager"  # of agon_verl.rollout.decoding, which imports verl
 DR_GRPO = "seq-mean-token-sum-norm"
+ASYNCHRONOUS = ("colocate_async", "separate_async")  # verl's names
 LONGEST = 32  # how many of the longest problems are measured in tokens
 
 
 _OFF = operator.not_
 _INITS = " and ".join(f"agon.init.{adapter}" for adapter in ADAPTERS)
+_ASYNC = "rollouts of a pair come from its latest adapters; use python -m verl.trainer.main_ppo"
 RULES: tuple[tuple[str, Callable[[Any], bool], str], ...] = (  # field, accepted values, the reason and the fix
+    (
+        "async_training.trigger_parameter_sync_step",
+        _OFF,
+        f"verl's fully asynchronous trainer is not supported: {_ASYNC}",
+    ),
+    ("rollout.nnodes", _OFF, f"verl's one-step-off and asynchronous trainers are not supported: {_ASYNC}"),
+    ("model_engine", lambda engine: engine == "dp", "the pair trains with FSDP2 only; use dp"),
     ("actor_rollout_ref.rollout.n", lambda n: n >= 2, "a group needs at least 2 drafts to compare"),
     (
         "actor_rollout_ref.rollout.temperature",
@@ -45,7 +54,15 @@ RULES: tuple[tuple[str, Callable[[Any], bool], str], ...] = (  # field, accepted
         "drafts must differ, and training divides logits by it; use 1.0",
     ),
     ("actor_rollout_ref.rollout.disaggregation.enabled", _OFF, "its servers hold one adapter each; use false"),
-    ("actor_rollout_ref.rollout.name", lambda name: name == "vllm", "the pair is served by vllm only"),
+    ("actor_rollout_ref.hybrid_engine", bool, "training and vLLM share their GPUs; use true"),
+    ("actor_rollout_ref.rollout.name", lambda name: name == "vllm", "the pair is served by vLLM only; use vllm"),
+    ("actor_rollout_ref.rollout.mode", lambda mode: mode == "async", "the pair is served by vLLM's server; use async"),
+    ("actor_rollout_ref.rollout.nnodes", _OFF, "vLLM has no nodes of its own; use 0"),
+    (
+        "actor_rollout_ref.rollout.checkpoint_engine.backend",
+        lambda backend: backend == "naive",
+        "adapters go from each training process to the vLLM beside it; use naive",
+    ),
     ("actor_rollout_ref.rollout.load_format", lambda f: "dummy" not in f, "the base is never synced; use safetensors"),
     ("actor_rollout_ref.rollout.agent.default_agent_loop", lambda loop: loop == "agon", "pairs need the loop agon"),
     ("actor_rollout_ref.actor.strategy", lambda strategy: strategy == "fsdp2", "the pair trains with fsdp2 only"),
@@ -72,9 +89,11 @@ class Preflight(Callback):
     _lock: IO[str] | None = None
 
     def on_job_start(self, config: DictConfig, **kwargs: Any) -> None:
-        if OmegaConf.select(config, "trainer.v1.trainer_mode") != "agon":
+        mode = OmegaConf.select(config, "trainer.v1.trainer_mode")
+        if mode != "agon" and mode not in ASYNCHRONOUS:
             return
         try:
+            check_mode(mode)
             check_settings(config)
             check_files(config)
             check_model(config)
@@ -112,6 +131,19 @@ def describe_loss(error: object, config: DictConfig) -> str | None:
     )
 
 
+def check_mode(mode: str) -> None:
+    """verl's asynchronous modes would train on rollouts of earlier adapters, and split a pair between two versions.
+
+    They continue an interrupted rollout with newer weights, so a challenge could answer a draft that its own rival, as
+    it is now, never wrote.
+    """
+    if mode in ASYNCHRONOUS:
+        raise ConfigError(
+            f"trainer.v1.trainer_mode={mode}: a pair would be sampled by several versions of its adapters; use agon, "
+            "which with agon.streamed=true trains while vLLM samples, on rollouts of the latest adapters"
+        )
+
+
 def check_settings(config: DictConfig) -> None:
     """All checks that need nothing but the config."""
     AgonConfig.read(config)
@@ -136,6 +168,12 @@ def check_settings(config: DictConfig) -> None:
         raise ConfigError(
             f"actor_rollout_ref.rollout.max_model_len={rollout.max_model_len} is less than data.max_prompt_length + "
             f"data.max_response_length = {need}: raise it to that"
+        )
+    gpus = config.trainer.n_gpus_per_node * config.trainer.nnodes
+    if gpus % (each := rollout.tensor_model_parallel_size * rollout.data_parallel_size):
+        raise ConfigError(
+            f"actor_rollout_ref.rollout.tensor_model_parallel_size={rollout.tensor_model_parallel_size}: a replica has "
+            f"{each} GPUs, and trainer.nnodes × trainer.n_gpus_per_node = {gpus} is not a multiple of it; change either"
         )
     _check_micro_batches(config)
 
@@ -210,6 +248,14 @@ def check_model(config: DictConfig) -> None:
             f"folder or hub name ({str(error).splitlines()[0]})"
         ) from error
     attention = attention_for(model.override_config, model.use_remove_padding)
+    ranks = _ranks_per_row(config.actor_rollout_ref.actor)
+    if ranks > 1 and not (model.use_remove_padding and attention.startswith("flash_attention")):
+        raise ConfigError(
+            f"actor_rollout_ref.actor.fsdp_config.ulysses_sequence_parallel_size={ranks}: verl splits rows over ranks "
+            "in FlashAttention only, here rows are "
+            f"{'packed' if model.use_remove_padding else 'padded'} for {attention}; use 1, or install flash-attn and "
+            "set actor_rollout_ref.model.use_remove_padding=true"
+        )
     if attention == PACKED_SDPA:
         require_packable(known)
     rows = "packed" if model.use_remove_padding else "padded"

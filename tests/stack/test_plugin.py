@@ -12,6 +12,8 @@ from agon_verl import plugin
 from tests.not_installed import PACKAGES, ROOT, copied, python_without_agon
 from tests.recipes import CONFIG
 
+VERL = importlib.metadata.version("verl")
+
 
 def test_requirements_are_met_here() -> None:
     assert plugin.unmet_requirement() is None
@@ -20,7 +22,7 @@ def test_requirements_are_met_here() -> None:
 @pytest.mark.parametrize(
     ("requirement", "words"),
     [
-        ("verl==0.8.0", ["needs verl==0.8.0", "0.9.1 is installed", "pip install 'verl==0.8.0'"]),
+        ("verl==0.8.0", ["needs verl==0.8.0", f"{VERL} is installed", "pip install 'verl==0.8.0'"]),
         ("TransferQueue-of-tomorrow>=1", ["needs TransferQueue-of-tomorrow>=1", "not installed", "pip install"]),
     ],
 )

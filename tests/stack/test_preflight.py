@@ -11,6 +11,8 @@ from typing import Any
 
 import pandas as pd
 import pytest
+import verl.experimental
+from omegaconf import OmegaConf
 from ray.exceptions import ActorDiedError, RayTaskError
 from transformers import AutoTokenizer, Gemma3nConfig, Gemma4Config, Qwen3_5Config, Qwen3Config, Qwen3NextConfig
 
@@ -62,7 +64,20 @@ def test_good_input_passes(good: list[str]) -> None:
         ("agon.challenge_sampling.top_p=7", ["agon.challenge_sampling.top_p=7", "less than or equal to 1"]),
         ("actor_rollout_ref.model.lora_rank=1024", ["lora_rank=1024", "1 to 512"]),
         ("actor_rollout_ref.model.lora_rank=0", ["lora_rank=0", "1 to 512"]),
-        ("actor_rollout_ref.rollout.name=sglang", ["rollout.name=sglang", "vllm"]),
+        ("actor_rollout_ref.rollout.name=sglang", ["rollout.name=sglang", "use vllm"]),
+        ("actor_rollout_ref.rollout.name=trtllm", ["rollout.name=trtllm", "use vllm"]),
+        ("actor_rollout_ref.rollout.mode=sync", ["rollout.mode=sync", "use async"]),
+        ("actor_rollout_ref.rollout.nnodes=1", ["rollout.nnodes=1", "use 0"]),
+        ("actor_rollout_ref.rollout.checkpoint_engine.backend=nccl", ["backend=nccl", "use naive"]),
+        ("actor_rollout_ref.hybrid_engine=false", ["hybrid_engine=False", "use true"]),
+        (
+            "actor_rollout_ref.rollout.tensor_model_parallel_size=2",
+            ["tensor_model_parallel_size=2", "= 1 is not a mul"],
+        ),
+        ("model_engine=megatron", ["model_engine=megatron", "use dp"]),
+        ("model_engine=torchtitan", ["model_engine=torchtitan", "use dp"]),
+        ("model_engine=veomni", ["model_engine=veomni", "use dp"]),
+        ("actor_rollout_ref.actor.strategy=megatron", ["strategy=megatron", "fsdp2"]),
         ("actor_rollout_ref.actor.strategy=fsdp", ["strategy=fsdp", "fsdp2"]),
         ("actor_rollout_ref.rollout.load_format=dummy", ["load_format=dummy", "safetensors"]),
         ("actor_rollout_ref.rollout.max_model_len=64", ["max_model_len=64", "384"]),
@@ -87,6 +102,54 @@ def test_refusals_name_the_field_the_value_and_the_fix(good: list[str], override
     message = error_of(*good, override)
     assert all(word in message for word in words), message
     assert "\n" not in message
+
+
+@pytest.mark.parametrize("mode", ["colocate_async", "separate_async"])
+def test_asynchronous_modes_are_refused_with_the_reason(good: list[str], mode: str) -> None:
+    """By the callback: these modes have trainers of their own, which know nothing of our checks."""
+    with pytest.raises(SystemExit, match=f"trainer_mode={mode}: .* several versions of its adapters; use agon"):
+        preflight.Preflight().on_job_start(composed(*good, f"trainer.v1.trainer_mode={mode}"))
+
+
+def test_every_mode_of_verl_is_played_or_refused() -> None:
+    """verl's own synchronous mode may be chosen for a comparison."""
+    from verl.trainer.ppo.v1.trainer_base import TRAINER_REGISTRY
+
+    assert {name for name in TRAINER_REGISTRY if not name.startswith("agon")} == {"sync", *preflight.ASYNCHRONOUS}
+
+
+@pytest.mark.parametrize(
+    ("place", "name", "words"),
+    [
+        ("one_step_off_policy", "one_step_off_ppo_trainer", ["rollout.nnodes=1", "one-step-off", "main_ppo"]),
+        (
+            "fully_async_policy",
+            "fully_async_ppo_trainer",
+            ["trigger_parameter_sync_step=4", "fully asynchronous", "main_ppo"],
+        ),
+    ],
+)
+def test_verls_other_asynchronous_commands_are_refused(
+    good: list[str], place: str, name: str, words: list[str]
+) -> None:
+    """They have configs of their own on top of verl's."""
+    folder = Path(verl.experimental.__file__).parent / place / "config"
+    above = OmegaConf.load(folder / f"{name}.yaml")
+    config = composed(*good)
+    OmegaConf.set_struct(config, False)
+    config.merge_with({key: above[key] for key in above if key in ("async_training", "rollout")})
+    with pytest.raises(ConfigError) as caught:
+        check_settings(config)
+    assert all(word in str(caught.value) for word in words), caught.value
+
+
+@pytest.mark.parametrize("packed", ["true", "false"])
+@pytest.mark.parametrize("field", ["fsdp_config.ulysses_sequence_parallel_size", "ulysses_sequence_parallel_size"])
+def test_rows_are_split_over_ranks_in_flash_attention_only(good: list[str], packed: str, field: str) -> None:
+    override = f"actor_rollout_ref.model.use_remove_padding={packed}"
+    split = f"actor_rollout_ref.actor.{field}=2"
+    with pytest.raises(ConfigError, match="ulysses_sequence_parallel_size=2: .* FlashAttention only, .* use 1"):
+        preflight.check_model(composed(*good, override, split))
 
 
 def test_a_row_shared_by_several_ranks_needs_less_room_on_each(good: list[str]) -> None:
