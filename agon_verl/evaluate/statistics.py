@@ -127,6 +127,57 @@ def paired(first: Outcomes, second: Outcomes) -> Paired | None:
     return Paired(problems=len(rows), difference=difference, interval=around, p=p, test=test)
 
 
+def holm(ps: Sequence[float]) -> list[float]:
+    """Holm's correction of several p: the smallest times their number, the next times one less, never decreasing."""
+    corrected, largest = [0.0] * len(ps), 0.0
+    for rank, place in enumerate(sorted(range(len(ps)), key=lambda place: ps[place])):
+        largest = max(largest, min(1.0, (len(ps) - rank) * ps[place]))
+        corrected[place] = largest
+    return corrected
+
+
+def over_seeds(first: Sequence[Outcomes], second: Sequence[Outcomes]) -> Interval | None:
+    """The interval of a difference in pass@1 where both the problems and the seeds are drawn again.
+
+    `first` and `second` have the outcomes of each seed, in the same order: a seed is drawn for both. With one seed, or
+    where no problem has outcomes of all, there is none. Few seeds make it too narrow rather than too wide.
+    """
+    shared = [p for p in first[0] if all(p in each for each in (*first, *second))] if first and second else []
+    if min(len(first), len(second)) < 2 or not shared:
+        return None
+    differences = np.array(
+        [[sum(a[p]) / len(a[p]) - sum(b[p]) / len(b[p]) for p in shared] for a, b in zip(first, second, strict=True)]
+    )
+    rng = np.random.default_rng(0)
+    seeds, problems = differences.shape
+    means = np.concatenate(
+        [
+            ((rng.multinomial(seeds, [1 / seeds] * seeds, _BATCH) @ differences) * _weights(rng, problems)).sum(axis=1)
+            for _ in range(DRAWS // _BATCH)
+        ]
+    ) / (seeds * problems)
+    low, high = np.quantile(means, [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
+    return Interval(low=float(low), high=float(high), method=f"bootstrap over {seeds} seeds and {problems} problems")
+
+
+def _weights(rng: np.random.Generator, problems: int) -> np.ndarray:
+    """How often each problem is drawn, in each of a batch of draws."""
+    return rng.multinomial(problems, [1 / problems] * problems, _BATCH)
+
+
+def error_correlation(first: Outcomes, second: Outcomes) -> float | None:
+    """The correlation of two players' errors over the samples of all problems; None if one is always right or wrong.
+
+    1: they fail on the same problems. Sample i of one is paired with sample i of the other; they are independent given
+    the problem.
+    """
+    pairs = [each for p in first if p in second for each in zip(first[p], second[p], strict=False)]
+    a, b = (np.array([pair[side] for pair in pairs], dtype=float) for side in (0, 1))
+    if len(pairs) == 0 or not a.std() or not b.std():
+        return None
+    return float(((a - a.mean()) * (b - b.mean())).mean() / (a.std() * b.std()))
+
+
 @dataclass(frozen=True, slots=True)
 class Spread:
     """One number over several runs; `deviation` is the sample standard deviation, `None` for one run."""

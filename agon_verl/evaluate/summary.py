@@ -27,6 +27,7 @@ class Summary:
     modes: Sequence[tuple[str, ...]]  # those that stand for the way, per run
     outcomes: Outcomes
     shares: Sequence[float]  # pass@1 of each run
+    runs: Sequence[Outcomes]  # of each run; a way that is a mean of modes has the samples of all of them
     length: float | None
     generated: float | None
     prefilled: float | None
@@ -58,18 +59,25 @@ def summaries(runs: Sequence[Results], source: str) -> dict[str, Summary]:
 
 
 def _summarise(way: str, having: Sequence[tuple[SetResults, tuple[str, ...]]]) -> Summary:
-    outcomes: Outcomes = {}
-    for measured, modes in having:
-        for problem, row in [item for mode in modes for item in measured.outcomes[mode].items()]:
-            outcomes.setdefault(problem, []).extend(row)
+    runs = [_joined([measured.outcomes[mode] for mode in modes]) for measured, modes in having]
     per_run = [[statistics.pass_at_1(measured.outcomes[mode]) for mode in modes] for measured, modes in having]
     played = [measured.modes[mode] for measured, modes in having for mode in modes]
     return Summary(
         way,
         [modes for _, modes in having],
-        outcomes,
+        _joined(runs),
         [sum(shares) / len(shares) for shares in per_run],
+        runs,
         statistics.mean([mode.length for mode in played if mode.length is not None]),
         statistics.mean([mode.ledger.per_pass.generated for mode in played]),
         statistics.mean([mode.ledger.per_pass.prefilled for mode in played]),
     )
+
+
+def _joined(several: Sequence[Outcomes]) -> Outcomes:
+    """The samples of each problem from all of them."""
+    outcomes: Outcomes = {}
+    for each in several:
+        for problem, row in each.items():
+            outcomes.setdefault(problem, []).extend(row)
+    return outcomes

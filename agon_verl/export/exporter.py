@@ -14,7 +14,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from safetensors import SafetensorError
-from safetensors.torch import load_file
+from safetensors.torch import load_file, save_file
 
 from agon_verl.errors import CheckpointError
 from agon_verl.export.card import card, peft_code, reason, vllm_command
@@ -40,7 +40,7 @@ def export(
     scratch = out.parent / f".{out.name}.{os.getpid()}"
     try:
         scratch.mkdir()
-        rank = max(_write_adapter(folder / "actor" / a, scratch / a, base_model.path) for a in ADAPTERS)
+        rank = max(write_adapter(folder / "actor" / a, scratch / a, base_model.path) for a in ADAPTERS)
         pair.write(scratch)
         (scratch / "README.md").write_text(card(pair, rank))
         if merged and weights is not None:
@@ -52,8 +52,8 @@ def export(
     return _summary(pair, folder, out, merged, rank)
 
 
-def _write_adapter(source: Path, target: Path, base: str) -> int:
-    """Copy one adapter and set its config to inference over `base`. Returns its rank."""
+def write_adapter(source: Path, target: Path, base: str, half: bool = False) -> int:
+    """Copy one adapter, with `half` in bfloat16, and set its config to inference over `base`. Returns its rank."""
     try:
         config = json.loads((source / "adapter_config.json").read_text())
         tensors = load_file(source / ADAPTER_FILE)
@@ -65,7 +65,10 @@ def _write_adapter(source: Path, target: Path, base: str) -> int:
     target.mkdir()
     config.update(base_model_name_or_path=base, inference_mode=True)
     (target / "adapter_config.json").write_text(json.dumps(config, indent=2, sort_keys=True) + "\n")
-    shutil.copyfile(source / ADAPTER_FILE, target / ADAPTER_FILE)
+    if half:
+        save_file({name: tensor.bfloat16() for name, tensor in tensors.items()}, target / ADAPTER_FILE)
+    else:
+        shutil.copyfile(source / ADAPTER_FILE, target / ADAPTER_FILE)
     return int(config["r"])
 
 

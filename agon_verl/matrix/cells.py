@@ -1,11 +1,12 @@
-"""One cell of a matrix: a method and a seed, trained by verl's own command and evaluated by `agon_verl.evaluate`.
+"""One cell of a matrix: an arm and a seed, trained by verl's own command and evaluated by `agon_verl.evaluate`.
 
-    OUT/<method>/seed_<s>/
+    OUT/<arm>/seed_<s>/
       settings.json     the overrides it was started with; other overrides for the same folder are refused
       metrics.jsonl     written by verl's file logger
       pairs/            one JSON line per pair
       checkpoints/      a cell that was stopped continues from here
       trained.json      written when training is complete
+      adapters/         what is kept of the checkpoints, if the plan says so (keep.py)
       eval/             the output of `agon_verl.evaluate`
       train.log, eval.log
 
@@ -14,104 +15,155 @@ A cell that fails does not stop the others. Its state has the reason, and the sa
 
 import json
 import os
-import subprocess
+import shutil
+import signal
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Protocol
 
-from agon_verl.errors import AgonError
 from agon_verl.files import write_atomically
-from agon_verl.matrix.rows import MODES, PAIR
+from agon_verl.matrix.keep import ADAPTERS_FOLDER, CHECKPOINTS, PAIRS, keep_adapters, keep_pairs
+from agon_verl.matrix.plan import Cell, MatrixError, Plan
+from agon_verl.matrix.processes import Ended, Runner, Stopping
+from agon_verl.pair.checkpoint import STOP_REQUEST, latest
 from agon_verl.pair.run_folder import METRICS, read_metrics
 
-TRAINED = "trained.json"
-
-
-class MatrixError(AgonError, RuntimeError):
-    """A cell or the matrix cannot run; the message has the reason and the fix."""
+TRAINED, SETTINGS = "trained.json", "settings.json"
+SAVE_S = 60.0  # for a checkpoint and the end of all processes
+EVALUATION_NOTICE_S = 45.0
+WAITING, UNFINISHED, TRAINED_STATE, EVALUATED, FAILED = "waiting", "unfinished", "trained", "evaluated", "failed"
 
 
 @dataclass(frozen=True)
 class CellState:
-    """`state` is evaluated, trained or failed. `parity` is "ok", or how the budget differs."""
+    """`state` is waiting, unfinished, trained, evaluated or failed. `parity` is "ok", or how the budget differs.
+
+    `command`, `commit` and `log` are those of the last training command; `evaluation` are the arguments that the
+    results were made with.
+    """
 
     state: str
     error: str | None = None
     parity: str | None = None
+    step: int | None = None
+    command: str | None = None
+    commit: str | None = None
+    log: str | None = None
+    evaluation: tuple[str, ...] | None = None
 
-    def to_json(self) -> dict[str, str]:
+    def to_json(self) -> dict[str, object]:
         return {name: value for name, value in asdict(self).items() if value is not None}
 
-
-@dataclass(frozen=True)
-class Plan:
-    """The settings that all cells share."""
-
-    out: Path
-    recipe: str
-    overrides: Sequence[str]
-    evaluation: Sequence[str]  # arguments of `agon_verl.evaluate`
-
-    def training(self, method: str, seed: int) -> list[str]:
-        folder = self.folder(method, seed)
-        return [
-            f"+recipe={self.recipe}",
-            f"+method={method}",
-            *self.overrides,
-            f"agon.seed={seed}",
-            f"data.seed={seed}",
-            f"actor_rollout_ref.rollout.seed={seed}",
-            f"trainer.default_local_dir={folder / 'checkpoints'}",
-            f"trainer.rollout_data_dir={folder / 'pairs'}",
-            "trainer.logger=[console,file]",
-        ]
-
-    def folder(self, method: str, seed: int) -> Path:
-        return self.out / method / f"seed_{seed}"
+    @classmethod
+    def from_json(cls, values: Mapping[str, object]) -> "CellState":
+        evaluation = values.get("evaluation")
+        texts = {name: value for name, value in values.items() if name in cls.__dataclass_fields__}
+        return cls(**{**texts, "evaluation": tuple(evaluation) if isinstance(evaluation, list) else None})  # type: ignore[arg-type]
 
 
-class Runner(Protocol):
-    def __call__(self, command: Sequence[str], env: Mapping[str, str], log: Path) -> int:
-        """Run a command to its end and return its exit status."""
+def command_of(plan: Plan, cell: Cell) -> list[str]:
+    return [sys.executable, "-m", "verl.trainer.main_ppo", *plan.training(cell)]
 
 
-def run_here(command: Sequence[str], env: Mapping[str, str], log: Path) -> int:
-    with log.open("a") as out:
-        return subprocess.run(command, env={**os.environ, **env}, stdout=out, stderr=subprocess.STDOUT).returncode
+def train(plan: Plan, cell: Cell, run: Runner) -> bool:
+    """Train a cell, or continue its training. Returns whether it is complete; if not, time was up."""
+    folder = plan.folder(cell)
+    if not (folder / TRAINED).exists():
+        folder.mkdir(parents=True, exist_ok=True)
+        write_atomically(folder / SETTINGS, json.dumps(plan.comparable(plan.training(cell)), indent=1) + "\n")
+        root = folder / CHECKPOINTS
+        (root / STOP_REQUEST).unlink(missing_ok=True)  # of a command that was killed
+        if latest(root) is None:  # it starts anew: rows of an earlier start would be mixed with its own
+            (folder / METRICS).unlink(missing_ok=True)
+            shutil.rmtree(folder / PAIRS, ignore_errors=True)
+        env, log = {"VERL_FILE_LOGGER_PATH": str(folder / METRICS)}, folder / "train.log"
+        ended = run(command_of(plan, cell), env, log, Stopping(lambda _: _request(root), lambda: notice(folder)))
+        if ended.status and not ended.stopped:
+            raise MatrixError(f"training ended with status {ended.status}: see {log}")
+        if ended.status:
+            tidy(plan, cell)
+            return False
+        write_atomically(folder / TRAINED, json.dumps({"method": cell.arm.method, "seed": cell.seed}) + "\n")
+    tidy(plan, cell)
+    return True
 
 
-def train(plan: Plan, method: str, seed: int, run: Runner) -> None:
-    """Train a cell, or continue its training; does nothing if it is trained already."""
-    folder, overrides = plan.folder(method, seed), plan.training(method, seed)
-    _check_settings(folder / "settings.json", overrides)
-    if (folder / TRAINED).exists():
-        return
-    command = [sys.executable, "-m", "verl.trainer.main_ppo", *overrides]
-    if status := run(command, {"VERL_FILE_LOGGER_PATH": str(folder / METRICS)}, folder / "train.log"):
-        raise MatrixError(f"training ended with status {status}: see {folder / 'train.log'}")
-    write_atomically(folder / TRAINED, json.dumps({"method": method, "seed": seed}) + "\n")
+def _request(checkpoints: Path) -> None:
+    checkpoints.mkdir(parents=True, exist_ok=True)
+    (checkpoints / STOP_REQUEST).touch()
 
 
-def evaluate(plan: Plan, target: Path | str, folder: Path, seed: int, modes: Sequence[str], run: Runner) -> None:
-    """Evaluate into `folder`; `agon_verl.evaluate` generates only what is missing.
+def notice(folder: Path) -> float:
+    """Seconds that a run needs to end its step and to save it: its longest step so far, and some room."""
+    logged = steps(folder / METRICS)
+    longest = max((step.get("timing_s/step", 0.0) + step.get("timing_s/testing", 0.0) for step in logged), default=0.0)
+    return 1.2 * longest + SAVE_S
 
-    The verifier is trusted: this command's own overrides chose it, and training has run it.
+
+def seconds_needed(plan: Plan, cell: Cell, total: int | None) -> float:
+    """What a cell needs to be worth a start: its start and one step, or all of its steps if it must run whole.
+
+    A step takes what those of this cell took, else those of the same arm or of any cell; unknown, nothing.
     """
-    folder.mkdir(parents=True, exist_ok=True)
-    command = [sys.executable, "-m", "agon_verl.evaluate", str(target), "--out", str(folder), "--seed", str(seed)]
-    command += ["--trust-verifier"]
-    if status := run([*command, "--modes", *modes, *plan.evaluation], {}, folder.parent / "eval.log"):
-        raise MatrixError(f"evaluation ended with status {status}: see {folder.parent / 'eval.log'}")
+    own, arm = plan.folder(cell), plan.out / cell.arm.name
+    logged = next(
+        (rows for paths in ([own], arm.glob("seed_*"), plan.out.glob("*/seed_*")) if (rows := _all_steps(paths))), []
+    )
+    timed = [step["timing_s/step"] for step in logged if "timing_s/step" in step]
+    per_step = sum(timed) / len(timed) if timed else 0.0
+    count = (total - done(own)) if plan.whole and total else 1
+    return 60 * plan.start + count * per_step + SAVE_S
 
 
-def _check_settings(path: Path, settings: Sequence[str]) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
+def _all_steps(folders: Iterable[Path]) -> list[dict[str, float]]:
+    return [step for folder in folders for step in steps(folder / METRICS)]
+
+
+def done(folder: Path) -> int:
+    """The step that a cell continues from."""
+    newest = latest(folder / CHECKPOINTS)
+    return int(newest.name.rpartition("_")[2]) if newest else 0
+
+
+def tidy(plan: Plan, cell: Cell) -> None:
+    """Remove what the plan does not keep. Done again after every visit, so a kill in between costs nothing."""
+    folder = plan.folder(cell)
+    if plan.pairs is not None:
+        keep_pairs(folder, plan.pairs)
+    if not plan.checkpoints and (folder / TRAINED).exists():
+        keep_adapters(folder)
+
+
+def evaluation_of(plan: Plan, cell: Cell) -> list[str]:
+    """The arguments with which a trained cell is evaluated.
+
+    The verifier is trusted: the plan's own overrides chose it, and training has run it.
+    """
+    folder = plan.folder(cell)
+    adapters = folder / ADAPTERS_FOLDER
+    target = adapters if adapters.exists() else folder / CHECKPOINTS
+    return arguments_of(plan, str(target), folder / "eval", cell.seed, cell.arm.evaluated)
+
+
+def arguments_of(plan: Plan, target: str, out: Path, seed: int, modes: Sequence[str]) -> list[str]:
+    own = [target, "--out", str(out), "--seed", str(seed), "--trust-verifier", "--modes", *modes]
+    return [*own, *plan.evaluate]
+
+
+def evaluate(arguments: Sequence[str], log: Path, run: Runner) -> Ended:
+    """`agon_verl.evaluate` generates only what is missing; it keeps what it has made when it is stopped."""
+    log.parent.mkdir(parents=True, exist_ok=True)
+    stopping = Stopping(lambda pid: os.kill(pid, signal.SIGINT), lambda: EVALUATION_NOTICE_S)
+    return run([sys.executable, "-m", "agon_verl.evaluate", *arguments], {}, log, stopping)
+
+
+def check_settings(plan: Plan, cell: Cell) -> None:
+    """Refuse a folder that was started with other settings."""
+    path = plan.folder(cell) / SETTINGS
     if not path.exists():
-        write_atomically(path, json.dumps(list(settings), indent=1) + "\n")
         return
-    before = json.loads(path.read_text())
+    settings, before = plan.comparable(plan.training(cell)), plan.comparable(json.loads(path.read_text()))
     if differ := [each for each in {*before, *settings} if (each in before) != (each in settings)]:
         raise MatrixError(
             f"{path.parent} was started with other settings ({', '.join(sorted(differ)[:4])}): use another --out, or "
@@ -137,21 +189,10 @@ def parity(logged: Sequence[dict[str, float]], n: int, problems: int) -> str:
     return "ok" if seen == problems else f"trained on {seen:.0f} problems, not {problems}"
 
 
-def run_cell(plan: Plan, method: str, seed: int, run: Runner) -> CellState:
-    """Train and evaluate one cell, as far as that is not done yet."""
-    folder, cell = plan.folder(method, seed), CellState("evaluated")
-    try:
-        train(plan, method, seed, run)
-        evaluate(plan, folder / "checkpoints", folder / "eval", seed, MODES.get(method, PAIR), run)
-    except MatrixError as error:
-        cell = CellState("trained" if (folder / TRAINED).exists() else "failed", error=str(error))
-    print(f"{method}, seed {seed}: {cell.state}{' - ' + cell.error if cell.error else ''}", flush=True)
-    return cell
-
-
 def check_budgets(plan: Plan, rollouts: int, cells: Mapping[str, CellState]) -> dict[str, CellState]:
     """Compare each trained cell with the others: the same rollouts for the same number of problems."""
-    logged = {key: steps(plan.out / key / METRICS) for key, cell in cells.items() if cell.state != "failed"}
+    trained = [key for key, cell in cells.items() if cell.state in (TRAINED_STATE, EVALUATED)]
+    logged = {key: steps(plan.out / key / METRICS) for key in trained}
     problems = max((sum(int(s["ledger/problems"]) for s in each) for each in logged.values()), default=0)
     return {
         key: replace(cell, parity=parity(logged[key], rollouts, problems)) if key in logged else cell

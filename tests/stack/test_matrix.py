@@ -5,14 +5,28 @@ the real ones.
 """
 
 import json
-from collections.abc import Mapping, Sequence
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
+import torch
+from safetensors.torch import load_file, save_file
 
+import agon_verl.matrix.__main__ as command
+from agon_verl.evaluate.__main__ import split_at
 from agon_verl.evaluate.results import Results
-from agon_verl.matrix.__main__ import matrix, split_arguments
-from agon_verl.matrix.cells import MatrixError, parity, steps
+from agon_verl.matrix.__main__ import arguments_to_plan, matrix
+from agon_verl.matrix.cells import notice, parity, seconds_needed, steps
+from agon_verl.matrix.plan import Cell, MatrixError, Plan, read_plan
+from agon_verl.matrix.processes import Clock, Ended, Here, Stopping
+from tests.stack.test_export import make_checkpoint
 
 N = 8
 
@@ -56,53 +70,129 @@ RIGHT = {
 }
 
 
+class Left(Clock):
+    """So many seconds are left, however long a test takes."""
+
+    def __init__(self, seconds: float) -> None:
+        super().__init__()
+        self._seconds = seconds
+
+    @property
+    def left(self) -> float:
+        return self._seconds
+
+
+@pytest.fixture(scope="module", autouse=True)
+def composed_once() -> Iterator[None]:
+    """A composed configuration takes seconds, and differs between these tests in its output folder only."""
+    made: dict[tuple[str, ...], Any] = {}
+    compose = command.configured
+
+    def configured(plan: Plan, cell: Cell) -> Any:
+        key = tuple(plan.comparable(plan.training(cell)))
+        if key not in made:
+            made[key] = compose(plan, cell)
+        return made[key]
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(command, "configured", configured)
+        yield
+
+
+def base_model(parent: Path) -> Path:
+    folder = parent / "base_model"
+    folder.mkdir(exist_ok=True)
+    save_file({"weight": torch.arange(12.0)}, folder / "model.safetensors")
+    return folder
+
+
 class Commands:
-    """Stands in for verl and the evaluation."""
+    """Stands in for verl and the evaluation. `time`: as many steps as fit into a visit; the cell has two."""
 
-    def __init__(self, failing: str = "", rollouts: int = 2 * N * 4) -> None:
-        self.failing, self.rollouts, self.ran = failing, rollouts, []
+    def __init__(self, failing: str = "", rollouts: int = 2 * N * 4, time: int = 99) -> None:
+        self.failing, self.rollouts, self.time, self.ran, self.commands = failing, rollouts, time, [], []
 
-    def __call__(self, command: Sequence[str], env: Mapping[str, str], log: Path) -> int:
+    def __call__(self, command: Sequence[str], env: Mapping[str, str], log: Path, stopping: Stopping) -> Ended:
         self.ran.append(command[2])
+        self.commands.append(command)
         log.write_text("a line\n")
-        if self.failing and self.failing in " ".join(command):
-            return 1
         if command[2] == "verl.trainer.main_ppo":
-            line = {"step": 1, "data": {"ledger/rollouts": self.rollouts, "ledger/problems": 4}}
-            Path(env["VERL_FILE_LOGGER_PATH"]).write_text(json.dumps(line) + "\n")
-            return 0
-        out = Path(command[command.index("--out") + 1])
-        modes = command[command.index("--modes") + 1 : command.index("--data")]
-        results({mode: RIGHT[mode] for mode in modes}).write(out / "results.json")
-        return 0
+            if self.failing and self.failing in " ".join(command):
+                return Ended(1)
+            return self._train(command, Path(env["VERL_FILE_LOGGER_PATH"]), stopping)
+        status = 0
+        for part in split_at("--and", command[3:]):
+            if self.failing and self.failing in " ".join(part):
+                status = 1
+                continue
+            modes = part[part.index("--modes") + 1 : part.index("--data")]
+            right = results({mode: RIGHT[mode] for mode in modes})
+            out = Path(part[part.index("--out") + 1])
+            out.mkdir(parents=True, exist_ok=True)
+            right.write(out / "results.json")
+        return Ended(status)
+
+    def _train(self, command: Sequence[str], metrics: Path, stopping: Stopping) -> Ended:
+        folder = metrics.parent
+        root = folder / "checkpoints"
+        done = [int(path.name[12:]) for path in root.glob("global_step_*")]
+        for step in range(max(done, default=0) + 1, 3):
+            data = {"ledger/rollouts": self.rollouts, "ledger/problems": 4, "timing_s/step": 30.0}
+            with metrics.open("a") as log:
+                log.write(json.dumps({"step": step, "data": data}) + "\n")
+            self.time -= 1
+            if step == 2 or self.time == 0:
+                players = "one" if "+method=grpo" in command else "pair"
+                make_checkpoint(root, base_model(folder.parents[2]), step, game={"players": players})
+                (folder / "pairs").mkdir(exist_ok=True)
+                pairs = [{"uid": f"{step}-{problem}", "n": n} for problem in range(4) for n in range(N)]
+                (folder / "pairs" / f"{step}.jsonl").write_text("".join(json.dumps(pair) + "\n" for pair in pairs))
+            if self.time == 0 and step < 2:
+                stopping.ask(0)
+                assert (root / "stop").exists()
+                return Ended(1, stopped=True)
+        return Ended(0)
 
 
-def play(out: Path, run: Commands, *more: str) -> str:
+def command_line(out: Path, *more: str) -> list[str]:
     own = ["--out", str(out), "--methods", "grpo", "adv", "--seeds", "0", "1", *more]
-    return matrix(*split_arguments([*own, "--evaluate", "--data", "toy.parquet"]), run=run)
+    return [*own, "--evaluate", "--data", "toy.parquet"]
+
+
+def play(out: Path, run: Commands, *more: str, overrides: Sequence[str] = ()) -> str:
+    options, plan = arguments_to_plan([*command_line(out, *more), "--", *overrides])
+    return matrix(plan, run, Clock(), options.only)
 
 
 def test_the_table_has_the_rows_of_each_method(tmp_path: Path) -> None:
     text = play(tmp_path, Commands())
     rows = {
         line.split("|")[1].strip(): [c.strip() for c in line.split("|")[2:-1]]
-        for line in text.splitlines()
+        for line in reversed(text.splitlines())
         if "|" in line
     }
     assert rows["zero-shot"][:2] == ["1", "0.0"]
     assert rows["Mixture-of-Agents, untrained"][1] == "25.0"
-    assert rows["GRPO, 2N rollouts"][:4] == ["2", "25.0", "0.0", "25.0 to 25.0"]
+    assert rows["GRPO, 2N rollouts"][:2] == ["2", "25.0"]
+    assert rows["GRPO, 2N rollouts"][3:5] == ["0.0", "25.0 to 25.0"]
     assert rows["GRPO, two-pass self-cascade"][1] == "75.0"
     assert rows["Agon"][1] == "25.0"  # the direction chosen beforehand
     assert rows["Agon, direction post hoc"][1] == "50.0"
-    assert rows["Agon"][4:] == ["10", "20"]
+    assert rows["Agon"][5:] == ["10", "20", "5", "–"]  # B is never right: its errors correlate with nothing
+    assert rows["Agon − GRPO, two-pass self-cascade"][0] == "−50.0" and rows["Agon − GRPO, 2N rollouts"][0] == "+0.0"
+    assert rows["Agon − GRPO, two-pass self-cascade"][5] == "−50.0, −50.0"  # each seed
+    by_seed = [line for line in text.splitlines() if line.startswith("| Agon | 25.0 B_to_A")]
+    assert by_seed == ["| Agon | 25.0 B_to_A; 25.0 [0.6, 80.6] | 25.0 B_to_A; 25.0 [0.6, 80.6] |"]  # Clopper-Pearson
 
 
 def test_what_is_done_is_not_done_again(tmp_path: Path) -> None:
     play(tmp_path, Commands())
     again = Commands()
     play(tmp_path, again)
-    assert "verl.trainer.main_ppo" not in again.ran  # the evaluation itself generates only what is missing
+    assert again.ran == []
+    other = ["--out", str(tmp_path), "--methods", "grpo", "adv", "--seeds", "0", "1", "--evaluate", "--data", "more"]
+    matrix(arguments_to_plan(other)[1], again, Clock())
+    assert again.ran == ["agon_verl.evaluate"]  # which generates only what is missing
     more = Commands()
     play(tmp_path, more, "--seeds", "0", "1", "2")
     assert more.ran.count("verl.trainer.main_ppo") == 2
@@ -113,18 +203,38 @@ def test_a_failed_cell_is_marked_and_tried_again(tmp_path: Path) -> None:
     cells = json.loads((tmp_path / "matrix.json").read_text())["cells"]
     assert cells["adv/seed_1"]["state"] == "failed" and "train.log" in cells["adv/seed_1"]["error"]
     assert cells["adv/seed_0"]["state"] == cells["grpo/seed_1"]["state"] == "evaluated"
-    assert "| Agon | 1 (1 failed) |" in text
+    assert "| Agon | 1 of 2 (1 failed) |" in text
     mended = Commands()
     assert "| Agon | 2 |" in play(tmp_path, mended)
     assert mended.ran.count("verl.trainer.main_ppo") == 1
 
 
+def test_an_evaluation_that_fails_does_not_lose_the_others(tmp_path: Path) -> None:
+    play(tmp_path, Commands(failing="adv/seed_1/eval"))
+    cells = json.loads((tmp_path / "matrix.json").read_text())["cells"]
+    assert cells["adv/seed_1"]["state"] == "trained" and "eval.log" in cells["adv/seed_1"]["error"]
+    assert {cells[key]["state"] for key in cells if key != "adv/seed_1"} == {"evaluated"}
+    mended = Commands()
+    play(tmp_path, mended)
+    assert mended.ran == ["agon_verl.evaluate"] and "--and" not in mended.commands[0]
+
+
 def test_other_settings_for_the_same_folder_are_refused(tmp_path: Path) -> None:
     play(tmp_path, Commands())
-    own = ["--out", str(tmp_path), "--methods", "adv", "--seeds", "0", "--evaluate", "--data", "toy.parquet"]
-    matrix(*split_arguments([*own, "--", "actor_rollout_ref.actor.optim.lr=1e-3"]), run=Commands())
-    cell = json.loads((tmp_path / "matrix.json").read_text())["cells"]["adv/seed_0"]
-    assert cell["state"] == "trained" and "optim.lr=1e-3" in cell["error"]
+    again = Commands()
+    with pytest.raises(MatrixError, match=r"other settings \(actor_rollout_ref.actor.optim.lr=1e-3"):
+        play(tmp_path, again, overrides=["actor_rollout_ref.actor.optim.lr=1e-3"])
+    assert again.ran == []
+
+
+def test_a_folder_that_was_moved_continues(tmp_path: Path) -> None:
+    """Another machine has it somewhere else."""
+    play(tmp_path / "here", Commands(time=1), "--only", "train")
+    (tmp_path / "here").rename(tmp_path / "there")
+    run = Commands()
+    play(tmp_path / "there", run)
+    assert run.ran == ["verl.trainer.main_ppo", "agon_verl.evaluate"]
+    assert "/there/grpo/seed_0/checkpoints" in " ".join(run.commands[0])
 
 
 def test_unequal_budgets_are_reported(tmp_path: Path) -> None:
@@ -133,9 +243,8 @@ def test_unequal_budgets_are_reported(tmp_path: Path) -> None:
 
 
 def test_overrides_that_do_not_compose(tmp_path: Path) -> None:
-    with pytest.raises(MatrixError, match="does not compose"):
-        own = ["--out", str(tmp_path), "--methods", "adv", "--seeds", "0", "--evaluate", "--data", "toy.parquet"]
-        matrix(*split_arguments([*own, "--", "nonsense=1"]), run=Commands())
+    with pytest.raises(MatrixError, match="does not compose with the overrides of grpo/seed_0"):
+        play(tmp_path, Commands(), overrides=["nonsense=1"])
 
 
 def test_parity_by_hand(tmp_path: Path) -> None:
@@ -155,5 +264,250 @@ def test_a_step_that_was_run_again_counts_once(tmp_path: Path) -> None:
 
 def test_the_evaluation_needs_data(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
-        split_arguments(["--out", "x"])
+        arguments_to_plan(["--out", "x"])
     assert "--evaluate --data SET" in capsys.readouterr().err
+
+
+PLAN = """
+recipe: agon
+arms:
+  grpo: {}
+  agon_value: {method: adv, overrides: [agon.withhold=value], label: Agon with values}
+  margin: {wave: 2, modes: [A_to_B, B_to_A]}
+seeds: [0, 1]
+overrides: [trainer.total_training_steps=2]
+evaluate: [--data, toy.parquet]
+untrained: [base]
+start: 1
+cache_gib: 0.5
+pairs: 1
+checkpoints: false
+"""
+
+
+def planned(tmp_path: Path, text: str = PLAN, *options: str) -> tuple:
+    (tmp_path / "plan.yaml").write_text(text)
+    return arguments_to_plan([str(tmp_path / "plan.yaml"), "--out", str(tmp_path / "out"), *options])
+
+
+def states(tmp_path: Path) -> dict[str, str]:
+    cells = json.loads((tmp_path / "out" / "matrix.json").read_text())["cells"]
+    return {key: cell["state"] for key, cell in cells.items()}
+
+
+def test_a_plan_runs_seed_by_seed_and_wave_by_wave(tmp_path: Path) -> None:
+    _, plan = planned(tmp_path)
+    order = ["grpo/seed_0", "agon_value/seed_0", "grpo/seed_1", "agon_value/seed_1", "margin/seed_0", "margin/seed_1"]
+    assert [cell.key for cell in plan.cells] == order
+    run = Commands()
+    text = matrix(plan, run, Clock())
+    ran = [next(each for each in command if "default_local_dir" in each) for command in run.commands[:-1]]
+    assert [each.rpartition("/out/")[2] for each in ran] == [f"{key}/checkpoints" for key in order]
+    value = run.commands[1]
+    assert "+method=adv" in value and value.index("agon.withhold=value") > value.index("+method=adv")
+    assert "+actor_rollout_ref.rollout.engine_kwargs.vllm.kv_cache_memory_bytes=536870912" in value
+    evaluated = split_at("--and", run.commands[-1][3:])
+    assert [part[0].rpartition("/out/")[2] for part in evaluated[1:]] == [f"{key}/adapters" for key in order]
+    assert evaluated[-1][evaluated[-1].index("--modes") + 1 :] == ["A_to_B", "B_to_A", "--data", "toy.parquet"]
+    assert "| Agon with values | 2 |" in text and "| Agon with values, direction post hoc | 2 |" in text
+    assert "| Agon with values − GRPO, two-pass self-cascade |" in text
+    record = json.loads((tmp_path / "out" / "matrix.json").read_text())
+    cell = record["cells"]["agon_value/seed_1"]
+    assert cell["log"] == "agon_value/seed_1/train.log" and "verl.trainer.main_ppo +recipe=agon" in cell["command"]
+    assert cell["parity"] == "ok" and cell["step"] == 2 and len(cell["commit"]) >= 40
+
+
+def test_only_what_a_table_needs_is_kept(tmp_path: Path) -> None:
+    _, plan = planned(tmp_path)
+    matrix(plan, Commands(), Clock())
+    pair, one = (tmp_path / "out" / name / "seed_0" for name in ("agon_value", "grpo"))
+    assert not (pair / "checkpoints").exists()
+    assert sorted(path.name for path in (pair / "adapters").iterdir()) == ["A", "B", "pair.json"]
+    assert sorted(path.name for path in (one / "adapters").iterdir()) == ["A", "pair.json"]  # B was never trained
+    (tensor,) = load_file(pair / "adapters" / "B" / "adapter_model.safetensors").values()
+    assert tensor.dtype == torch.bfloat16 and float(tensor[0, 0]) == 3.0
+    kept = [json.loads(line) for line in (pair / "pairs" / "2.jsonl").read_text().splitlines()]
+    assert len(kept) == N and len({each["uid"] for each in kept}) == 1  # all pairs of one problem
+
+
+def test_a_visit_that_ends_early_is_continued(tmp_path: Path) -> None:
+    """The first cell is stopped after its first step; a visit later it goes on from there, and so do the others."""
+    _, plan = planned(tmp_path)
+    first = Commands(time=1)
+    clock = Clock()
+
+    def run(*arguments: object) -> Ended:
+        ended = first(*arguments)  # type: ignore[arg-type]
+        if ended.stopped:
+            clock.stop()
+        return ended
+
+    text = matrix(plan, run, clock)
+    assert first.ran == ["verl.trainer.main_ppo"] and "6 of 6 cells are not evaluated yet" in text
+    assert states(tmp_path) == {
+        cell.key: "unfinished" if cell.key == "grpo/seed_0" else "waiting" for cell in plan.cells
+    }
+    cell = tmp_path / "out" / "grpo" / "seed_0"
+    assert sorted(path.name for path in (cell / "checkpoints").glob("global*")) == ["global_step_1"]
+    assert len((cell / "pairs" / "1.jsonl").read_text().splitlines()) == N
+    matrix(plan, Commands(), Clock())
+    assert set(states(tmp_path).values()) == {"evaluated"}
+    assert [step["ledger/rollouts"] for step in steps(cell / "metrics.jsonl")] == [2 * N * 4] * 2
+
+
+def test_a_cell_whose_checkpoint_was_left_behind_starts_anew(tmp_path: Path) -> None:
+    _, plan = planned(tmp_path)
+    matrix(plan, Commands(time=1), Clock(), only="train")
+    cell = tmp_path / "out" / "grpo" / "seed_0"
+    assert states(tmp_path)["grpo/seed_0"] == "unfinished"
+    shutil.rmtree(cell / "checkpoints")
+    matrix(plan, Commands(), Clock(), only="train")
+    assert len((cell / "metrics.jsonl").read_text().splitlines()) == 2  # no row of the first start
+
+
+def test_a_visit_that_is_too_short_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    _, plan = planned(tmp_path)
+    run = Commands()
+    matrix(plan, run, Left(90))
+    message = "grpo/seed_0 waits: it needs about 2.0 minutes for its start and a step, and 1.5 are left."
+    assert message in capsys.readouterr().out and run.ran == []
+
+
+def test_a_cell_that_must_run_whole_waits_for_a_visit_with_room_for_it(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Steps of the same arm took 30 seconds: two of them, the start and the save take three minutes."""
+    _, plan = planned(tmp_path, PLAN + "whole: true\n")
+    matrix(plan, Commands(), Clock(), only="train")
+    again = [*plan.seeds, 2]
+    _, plan = planned(tmp_path, PLAN.replace("[0, 1]", str(again)) + "whole: true\n")
+    run = Commands()
+    matrix(plan, run, Left(179), only="train")
+    assert "needs about 3.0 minutes for all of its steps" in capsys.readouterr().out and run.ran == []
+    matrix(plan, run, Left(181), only="train")
+    assert run.ran == ["verl.trainer.main_ppo"] * 3
+    unfinished = plan.cells[0]
+    assert seconds_needed(plan, unfinished, 2) == 60 + 2 * 30 + 60
+
+
+def test_the_notice_of_a_run_is_its_longest_step_and_room_to_save(tmp_path: Path) -> None:
+    assert notice(tmp_path) == 60
+    data = {"ledger/rollouts": 1, "timing_s/step": 20.0, "timing_s/testing": 30.0}
+    (tmp_path / "metrics.jsonl").write_text(json.dumps({"step": 1, "data": data}) + "\n")
+    assert notice(tmp_path) == 1.2 * 50 + 60
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ("evaluate: [--data, toy.parquet]", "needs recipe, arms, seeds, evaluate"),
+        ("overrides: [trainer.total_training_steps=2]", "at_onec is not a field"),
+        ("  grpo: {}", "method=gpro is unknown"),
+        ("seeds: [0, 1]", "seeds=3 must be a list"),
+    ],
+)
+def test_a_plan_that_cannot_be_read(tmp_path: Path, change: str, message: str) -> None:
+    bad = {
+        "evaluate: [--data, toy.parquet]": "",
+        "overrides: [trainer.total_training_steps=2]": "at_onec: 2",
+        "  grpo: {}": "  grpo: {method: gpro}",
+        "seeds: [0, 1]": "seeds: 3",
+    }
+    path = tmp_path / "plan.yaml"
+    path.write_text(PLAN.replace(change, bad[change]))
+    with pytest.raises(MatrixError, match=message):
+        read_plan(path, tmp_path)
+
+
+# Commands on this machine
+
+STEPS = """
+import subprocess, sys, time
+from pathlib import Path
+subprocess.Popen(["sleep", "600"], start_new_session=True)  # as Ray's processes, which outlive a command that fails
+Path(sys.argv[2]).touch()
+while not Path(sys.argv[1]).exists():
+    time.sleep(0.05)
+sys.exit(3)
+"""
+
+
+def children(folder: Path) -> set[str]:
+    """Processes of commands whose environment names this folder."""
+    found = set()
+    for entry in Path("/proc").glob("[0-9]*"):
+        try:
+            if f"MATRIX_TEST={folder}".encode() in (entry / "environ").read_bytes().split(b"\0"):
+                found.add(entry.name)
+        except OSError:
+            continue
+    return found
+
+
+@pytest.mark.parametrize("obeys", [True, False])
+def test_a_command_is_asked_to_end_and_killed_at_the_limit(tmp_path: Path, obeys: bool) -> None:
+    script, request, began = tmp_path / "steps.py", tmp_path / "stop", tmp_path / "began"
+    script.write_text(STEPS)
+    clock, asked = Clock(minutes=10), []
+
+    def ask(pid: int) -> None:
+        asked.append(pid)
+        if obeys:
+            request.touch()
+        else:
+            clock.stop(grace=0.0)
+
+    def soon() -> float:  # asked once it has begun
+        return float("inf") if began.exists() else 0.0
+
+    command = [sys.executable, str(script), str(request), str(began)]
+    ended = Here(clock)(command, {"MATRIX_TEST": str(tmp_path)}, tmp_path / "log", Stopping(ask, soon))
+    assert ended == Ended(3 if obeys else -signal.SIGKILL, stopped=True) and len(asked) == 1
+    deadline = time.monotonic() + 60
+    while children(tmp_path) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert not children(tmp_path)
+
+
+def test_a_command_without_a_limit_runs_to_its_end_and_its_output_is_added(tmp_path: Path) -> None:
+    never = Stopping(lambda _: pytest.fail("asked"), lambda: 1e9)
+    for number in (0, 5):
+        command = [sys.executable, "-c", f"import os; print(os.environ['RAY_TMPDIR']); exit({number})"]
+        assert Here(Clock())(command, {}, tmp_path / "log", never) == Ended(number)
+    folders = (tmp_path / "log").read_text().split()
+    assert len(set(folders)) == 2 and not any(map(os.path.exists, folders))
+
+
+def test_starts_are_staggered(tmp_path: Path) -> None:
+    run, began = Here(Clock(), stagger=0.4), []
+    for _ in range(2):
+        began.append(time.monotonic())
+        run([sys.executable, "-c", ""], {}, tmp_path / "log", Stopping(lambda _: None, lambda: 0.0))
+    assert time.monotonic() - began[0] >= 0.4
+
+
+def test_an_interrupted_matrix_stops_its_commands(tmp_path: Path) -> None:
+    """One SIGTERM: the running cell is asked to stop, and the state is written."""
+    (tmp_path / "plan.yaml").write_text(PLAN)
+    script = (
+        "import sys, time, agon_verl.matrix.visit as visit, agon_verl.matrix.cells as cells\n"
+        "from pathlib import Path\n"
+        "waits = 'import sys, time; from pathlib import Path\\np = Path(sys.argv[1])\\n' "
+        "'p.with_name(\"began\").touch()\\nwhile not p.exists(): time.sleep(0.05)\\nsys.exit(1)'\n"
+        "def command(plan, cell):\n"
+        "    (plan.folder(cell) / 'checkpoints').mkdir(parents=True, exist_ok=True)\n"
+        "    return [sys.executable, '-c', waits, str(plan.folder(cell) / 'checkpoints' / 'stop')]\n"
+        "visit.command_of = cells.command_of = command\n"
+        "from agon_verl.matrix.__main__ import main\n"
+        "sys.exit(main(sys.argv[1:]))\n"
+    )
+    command = [sys.executable, "-c", script, str(tmp_path / "plan.yaml"), "--out", str(tmp_path / "out")]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    began = tmp_path / "out" / "grpo" / "seed_0" / "checkpoints" / "began"
+    while not began.exists():
+        assert process.poll() is None
+        time.sleep(0.05)
+    process.send_signal(signal.SIGTERM)
+    output, _ = process.communicate(timeout=120)
+    assert process.returncode == 0 and "grpo/seed_0: unfinished" in output
+    assert states(tmp_path)["agon_value/seed_0"] == "waiting"

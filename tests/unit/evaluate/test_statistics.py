@@ -193,3 +193,33 @@ def test_a_split_depends_on_the_seed_and_not_on_the_order() -> None:
     ids = [str(i) for i in range(40)]
     part = split(ids, 0.25)
     assert len(part) == 10 and part == split(ids[::-1], 0.25) != split(ids, 0.25, seed=1)
+
+
+def test_holm_by_hand() -> None:
+    assert statistics.holm([0.04, 0.01, 0.03]) == pytest.approx([0.06, 0.03, 0.06])  # 0.01 x 3, 0.03 x 2, not below it
+    assert statistics.holm([0.9, 0.8]) == [1.0, 1.0] and statistics.holm([]) == []
+
+
+def test_errors_correlate_by_hand() -> None:
+    a = {"p": [1], "q": [0], "r": [1], "s": [0]}
+    assert statistics.error_correlation(a, a) == pytest.approx(1.0)
+    assert statistics.error_correlation(a, {p: [1 - row[0]] for p, row in a.items()}) == pytest.approx(-1.0)
+    assert statistics.error_correlation(a, {"p": [1], "q": [1], "r": [0], "s": [0]}) == pytest.approx(0.0)
+    assert statistics.error_correlation(a, {p: [1] for p in a}) is None  # never wrong
+    assert statistics.error_correlation(a, {}) is None
+    pairs = {"p": [1, 1, 1], "q": [0, 0]}, {"p": [1, 1], "q": [0, 1]}  # (1,1) (1,1) (0,0) (0,1): phi = 1/sqrt(3)
+    assert statistics.error_correlation(*pairs) == pytest.approx(3**-0.5)
+
+
+def test_an_interval_over_seeds_is_wider_where_seeds_differ() -> None:
+    problems = [f"p{i}" for i in range(60)]
+    always, never = {p: [1] for p in problems}, {p: [0] for p in problems}
+    half = {p: [i % 2] for i, p in enumerate(problems)}
+    same = statistics.over_seeds([half, half, half], [never, never, never])
+    differ = statistics.over_seeds([half, always, never], [never, never, never])
+    assert same and differ and same.low < 0.5 < same.high and differ.low < 0.5 < differ.high
+    assert differ.high - differ.low > 2 * (same.high - same.low)
+    assert same.method == "bootstrap over 3 seeds and 60 problems"
+    alone = statistics.bootstrap([row[0] for row in half.values()])  # with equal seeds only problems are drawn
+    assert (same.low, same.high) == pytest.approx((alone.low, alone.high), abs=0.02)
+    assert statistics.over_seeds([half], [never]) is None and statistics.over_seeds([], []) is None
