@@ -42,9 +42,6 @@ PREFIX = re.compile(r"\x1b\[[\d;]*m|^\([^)]* pid=\d+[^)]*\) ?")
 POLL_SECONDS = 1.0
 ENVIRONMENT = {
     "VLLM_USE_FLASHINFER_SAMPLER": "0",  # FlashInfer's needs a compiler on the machine; vLLM has its own
-    # verl switches the cache of compiled models off, because engines that wrote it at the same time could damage it.
-    # PyTorch replaces its files in one step since 2.10, and verl leaves a variable alone that is set.
-    "VLLM_DISABLE_COMPILE_CACHE": "0",
 }
 WAYS = {
     "A_to_B": "A drafts, B challenges",

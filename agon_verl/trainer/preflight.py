@@ -17,6 +17,7 @@ from typing import IO, Any
 
 from hydra.experimental.callback import Callback
 from omegaconf import DictConfig, ListConfig, OmegaConf
+from packaging.version import Version
 
 from agon_verl.config import AgonConfig
 from agon_verl.errors import CheckpointError, ConfigError
@@ -100,6 +101,7 @@ class Preflight(Callback):
             self._lock = lock_output(config.trainer.default_local_dir)
             check_adapters(config)
             check_checkpoint(config)
+            keep_compiled(config)
         except (ConfigError, CheckpointError) as error:
             raise SystemExit(f"agon-verl: {error}") from None
         except Exception as error:
@@ -479,6 +481,20 @@ def _warn_without_tags(prompt: list[dict[str, Any]], tokenizer: Any, config: Dic
 
 def _by_length(prompts: Sequence[list[dict[str, Any]]]) -> list[list[dict[str, Any]]]:
     return sorted(prompts, key=lambda m: sum(len(str(turn["content"])) for turn in m), reverse=True)
+
+
+def keep_compiled(config: DictConfig) -> None:
+    """Let vLLM keep what it compiles, which takes most of its first start. verl leaves a variable alone that is set.
+
+    verl switches this cache off: engines that wrote it at the same time damaged it (vllm-project/vllm#31199). PyTorch
+    replaces its files in one step since 2.10. A run with several engines keeps verl's choice all the same.
+    """
+    import torch
+
+    rollout, settings = config.actor_rollout_ref.rollout, config.trainer
+    engines = settings.n_gpus_per_node * settings.nnodes // rollout.tensor_model_parallel_size
+    if engines == 1 and Version(torch.__version__) >= Version("2.10"):
+        os.environ.setdefault("VLLM_DISABLE_COMPILE_CACHE", "0")
 
 
 def lock_output(folder: str) -> IO[str]:

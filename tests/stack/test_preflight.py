@@ -11,10 +11,12 @@ from typing import Any
 
 import pandas as pd
 import pytest
+import torch
 import verl.experimental
 from omegaconf import OmegaConf
 from ray.exceptions import ActorDiedError, RayTaskError
 from transformers import AutoTokenizer, Gemma3nConfig, Gemma4Config, Qwen3_5Config, Qwen3Config, Qwen3NextConfig
+from verl.trainer.constants_ppo import get_ppo_ray_runtime_env
 
 from agon_verl.errors import CheckpointError, ConfigError
 from agon_verl.pair.base import hash_of_base
@@ -22,9 +24,12 @@ from agon_verl.pair.checkpoint import Manifest, committing, game_settings, lora_
 from agon_verl.trainer import preflight
 from agon_verl.trainer.guarded import RunFailed
 from agon_verl.trainer.memory import GIB, MARGIN, USABLE, DecoderShape, estimate
-from agon_verl.trainer.preflight import check_checkpoint, check_files, check_settings, lock_output
+from agon_verl.trainer.preflight import check_checkpoint, check_files, check_settings, keep_compiled, lock_output
 from tests.recipes import composed
 from tests.tiny import make_data, make_model
+
+COMPILE_CACHE_OFF = "VLLM_DISABLE_COMPILE_CACHE"
+TENSOR_PARALLEL = "actor_rollout_ref.rollout.tensor_model_parallel_size"
 
 
 @pytest.fixture(scope="module")
@@ -467,3 +472,26 @@ def test_a_dead_trainer_is_reported_with_what_remains(good: list[str], tmp_path:
     raised = RayTaskError("run", "traceback", RunFailed(4, "vLLM has failed", "Step 3 is saved"))
     assert preflight.describe_loss(raised.as_instanceof_cause(), config) is None
     assert preflight.describe_loss(None, config) is None
+
+
+@pytest.mark.parametrize(
+    ("set_before", "torch_version", "overrides", "kept"),
+    [
+        (None, "2.11.0+cu130", [], "0"),
+        (None, "2.11.0+cu130", ["trainer.n_gpus_per_node=2", f"{TENSOR_PARALLEL}=2"], "0"),
+        (None, "2.11.0+cu130", ["trainer.n_gpus_per_node=2"], "1"),  # two engines
+        (None, "2.9.1", [], "1"),
+        ("1", "2.11.0+cu130", [], "1"),
+    ],
+)
+def test_one_engine_keeps_what_it_compiles(
+    monkeypatch: pytest.MonkeyPatch, set_before: str | None, torch_version: str, overrides: list[str], kept: str
+) -> None:
+    monkeypatch.setenv(COMPILE_CACHE_OFF, set_before or "")
+    if set_before is None:
+        monkeypatch.delenv(COMPILE_CACHE_OFF)
+    monkeypatch.setattr(torch, "__version__", torch_version)
+    keep_compiled(composed("+recipe=agon_cpu", *overrides))
+    of_verl = get_ppo_ray_runtime_env()["env_vars"].get(COMPILE_CACHE_OFF)
+    assert os.environ.get(COMPILE_CACHE_OFF, of_verl) == kept
+    assert (of_verl is None) == (COMPILE_CACHE_OFF in os.environ)
