@@ -22,6 +22,10 @@ def number(value: float | None) -> str:
     return "–" if value is None else f"{value:,.0f}"
 
 
+def decimal(value: float | None) -> str:
+    return "–" if value is None else f"{value:.2f}".replace("-", "−")
+
+
 def span(interval: Interval | None, sign: int = 1) -> str:
     """With `sign=-1`, the interval of the negative difference."""
     if interval is None:

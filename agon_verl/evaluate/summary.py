@@ -31,6 +31,7 @@ class Summary:
     length: float | None
     generated: float | None
     prefilled: float | None
+    correlation: float | None  # of the errors of A and B, each alone; the mean over runs
 
     @property
     def spread(self) -> statistics.Spread:
@@ -61,6 +62,8 @@ def summaries(runs: Sequence[Results], source: str) -> dict[str, Summary]:
 def _summarise(way: str, having: Sequence[tuple[SetResults, tuple[str, ...]]]) -> Summary:
     runs = [_joined([measured.outcomes[mode] for mode in modes]) for measured, modes in having]
     per_run = [[statistics.pass_at_1(measured.outcomes[mode]) for mode in modes] for measured, modes in having]
+    alone = [(measured.outcomes.get("A", {}), measured.outcomes.get("B", {})) for measured, _ in having]
+    correlations = [statistics.error_correlation(a, b) for a, b in alone]
     played = [measured.modes[mode] for measured, modes in having for mode in modes]
     return Summary(
         way,
@@ -71,6 +74,7 @@ def _summarise(way: str, having: Sequence[tuple[SetResults, tuple[str, ...]]]) -
         statistics.mean([mode.length for mode in played if mode.length is not None]),
         statistics.mean([mode.ledger.per_pass.generated for mode in played]),
         statistics.mean([mode.ledger.per_pass.prefilled for mode in played]),
+        statistics.mean([each for each in correlations if each is not None]),
     )
 
 

@@ -20,6 +20,8 @@ ROWS = {
 # The modes to evaluate: all modes of a pair, and for the base, once per matrix, those that need no adapter.
 PAIR = ("A_to_B", "B_to_A", "A_to_A", "B_to_B", "A", "B")
 MODES = {"grpo": ("A", "A_to_A"), "self_refine": ("A", "A_to_A"), "base": ("base", "moa")}
+# What the others are compared with.
+REFERENCES = (("grpo", "A"), ("grpo", "A_to_A"), ("coop", CASCADE))
 NAMES = {"coop": "cooperative", "adv": "Agon", "fixed": "Agon, fixed roles", "tiebreak": "Agon, length tiebreak"}
 
 

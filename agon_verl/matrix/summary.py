@@ -9,15 +9,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from agon_verl.evaluate import statistics
-from agon_verl.evaluate.markdown import number, percent, signed, span, table
+from agon_verl.evaluate.markdown import decimal, number, percent, signed, span, table
 from agon_verl.evaluate.results import RESULTS, Results
 from agon_verl.evaluate.summary import CASCADE, POST_HOC, Summary, sources, summaries
 from agon_verl.game.roles import BASE
 from agon_verl.matrix.cells import EVALUATED, FAILED, CellState
 from agon_verl.matrix.plan import Plan
-from agon_verl.matrix.rows import rows
+from agon_verl.matrix.rows import REFERENCES, rows
 
-REFERENCES = (("grpo", "A"), ("grpo", "A_to_A"), ("coop", CASCADE))
 _SEED = "A seed sets the initial weights, the sampling and the order of the data."
 
 
@@ -78,8 +77,7 @@ def _main(made: Sequence[Row], source: str) -> str:
             line += [percent(over.mean), span(found.interval), percent(over.deviation)]
             line += [f"{percent(over.low)} to {percent(over.high)}"]
             line += [number(found.length), number(found.generated), number(found.prefilled)]
-            correlation = _correlation(row, source)
-            line += ["–" if correlation is None else f"{correlation:.2f}"]
+            line += [decimal(found.correlation)]
         lines.append(line if found else [*line, *["–"] * 8])
     head = ["arm", "seeds", "mean pass@1 %", "95 % interval", "deviation", "range", "final length"]
     note = (
@@ -87,15 +85,6 @@ def _main(made: Sequence[Row], source: str) -> str:
         "is the correlation of the errors of A and B, each alone, over problems."
     )
     return table([*head, "generated", "prefilled", "errors A, B"], lines) + f"\n\n{note}"
-
-
-def _correlation(row: Row, source: str) -> float | None:
-    """Of the players' errors, as the mean over seeds; None for an arm with one player."""
-    found = []
-    for results in row.by_seed.values():
-        outcomes = results.sets[source].outcomes if source in results.sets else {}
-        found.append(statistics.error_correlation(outcomes.get("A", {}), outcomes.get("B", {})))
-    return statistics.mean([each for each in found if each is not None])
 
 
 def _by_seed(made: Sequence[Row], seeds: Sequence[int], source: str) -> str:

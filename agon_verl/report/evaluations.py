@@ -8,8 +8,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 
-from agon_verl.evaluate.markdown import number, percent, sampling_of, signed
-from agon_verl.evaluate.statistics import paired
+from agon_verl.evaluate.markdown import decimal, number, percent, sampling_of, signed
+from agon_verl.evaluate.statistics import exact_interval, paired
 from agon_verl.evaluate.summary import CASCADE, EITHER, POST_HOC, Summary, sources, summaries
 from agon_verl.matrix import rows as matrix
 from agon_verl.report import figures
@@ -18,10 +18,13 @@ from agon_verl.report.picture import GREEN, MODES, Style, method_styles
 from agon_verl.report.runs import UNTRAINED, Method, Run
 
 _HEAD = ["method", "answers by", "pass@1 %", "95 % interval", "runs", "sd of seeds", "range of seeds"]
-_HEAD += ["final tokens", "generated", "prefilled"]
+_HEAD += ["final tokens", "generated", "prefilled", "errors A, B"]
 _DIFFERENCES_HEAD = ["method", "answers by", "difference, points", "95 % interval", "p, not corrected", "problems"]
 _MISSING = "None of these runs was evaluated: python -m agon_verl.evaluate RUN --data … --out RUN/eval."
-_TOKENS = "Tokens are means per problem: of the final stage, and generated and prefilled by all stages."
+_TOKENS = (
+    "Tokens are means per problem: of the final stage, and generated and prefilled by all stages. “Errors A, B” is the "
+    "correlation of the errors of both adapters, each alone."
+)
 _ONE_SEED = (
     "One seed per method: intervals are over problems and sampled answers. They do not cover the randomness of "
     f"training. {_TOKENS}"
@@ -36,7 +39,7 @@ _POST_HOC_NOTE = (
     "problems, as in the paper; this overestimates its accuracy."
 )
 _LABELS = {"A": "A alone", "B": "B alone", "base": "zero-shot", "moa": "Mixture-of-Agents"}
-_REFERENCES = (("grpo", "A"), (UNTRAINED, "base"))
+_UNFINISHED = ("waiting", "unfinished", "trained")
 
 
 @dataclass(frozen=True)
@@ -44,6 +47,7 @@ class Entry:
     """One way in which a method answers, over its seeds."""
 
     method: str
+    kind: str
     summary: Summary
 
     @property
@@ -83,7 +87,7 @@ def evaluated(methods: Sequence[Method]) -> Entries:
         for m in methods:
             every = summaries(m.evaluations, source).values()
             in_order = sorted(every, key=lambda summary: summary.way not in (CASCADE, POST_HOC, EITHER))
-            entries.setdefault(source, []).extend(Entry(m.name, summary) for summary in in_order)
+            entries.setdefault(source, []).extend(Entry(m.name, m.kind, summary) for summary in in_order)
     return {source: each for source, each in entries.items() if each}
 
 
@@ -93,8 +97,9 @@ def main_entries(entries: Sequence[Entry]) -> list[Entry]:
     if len(by_method) == 1:
         return list(entries)
     shown: list[Entry] = []
-    for method, each in by_method.items():
-        shown += [entry for _, way in matrix.rows(method) for entry in each if entry.way == way] or each
+    for each in by_method.values():
+        ways = [way for _, way in matrix.rows(each[0].kind)]
+        shown += [entry for way in ways for entry in each if entry.way == way] or each
     return shown
 
 
@@ -134,9 +139,13 @@ def results(methods: Sequence[Method], evaluations: Entries) -> Section:
         if len({entry.method for entry in entries}) > 1:
             all_rows = [_row(entry, expected[entry.method]) for entry in entries]
             tables += _differences(shown, entries, source)
+            tables += _every_seed(methods, shown, source)
             tables.append(SectionTable(_HEAD, all_rows, f"{source}: every way of answering", folded=True))
     if any(run.seed is not None for run in runs):
         tables.append(_runs_table(methods))
+        origins = [[run.name, *run.origin] for run in runs if any(run.origin)]
+        head = ["run", "command", "commit", "log"]
+        tables += [SectionTable(head, origins, "Commands", folded=True)] if origins else []
     every = [entry.summary for entries in evaluations.values() for entry in entries]
     if every:
         notes.append(_SEEDS if max(len(summary.shares) for summary in every) > 1 else _ONE_SEED)
@@ -164,23 +173,47 @@ def _row(entry: Entry, expected: int) -> list[str]:
         number(summary.length),
         number(summary.generated),
         number(summary.prefilled),
+        decimal(summary.correlation),
     ]
 
 
 def _differences(shown: Sequence[Entry], entries: Sequence[Entry], source: str) -> list[SectionTable]:
-    """From the reference, on the problems that both have, all seeds together."""
-    by_name = {(entry.method, entry.way): entry for entry in entries}
-    reference = next((by_name[name] for name in _REFERENCES if name in by_name), None)
-    if not reference:
-        return []
-    rows = []
-    for entry in [entry for entry in shown if entry.way != POST_HOC and entry is not reference]:
-        if test := paired(entry.summary.outcomes, reference.summary.outcomes):
-            interval = f"{signed(test.interval.low)} to {signed(test.interval.high)}" if test.interval else "–"
-            difference, p = signed(test.difference), f"{test.p:.2g}"
-            rows.append([entry.name, entry.label, difference, interval, p, str(test.problems)])
-    title = f"{source}: against {reference.name}, {reference.label}, on the same problems"
-    return [SectionTable(_DIFFERENCES_HEAD, rows, title)] if rows else []
+    """From each reference, on the problems that both have, all seeds together."""
+    by_name = {(entry.kind, entry.way): entry for entry in reversed(entries)}  # of several arms of a method, the first
+    references = [by_name[name] for name in matrix.REFERENCES if name in by_name]
+    if not references:
+        references = [by_name[name] for name in [(UNTRAINED, "base")] if name in by_name]
+    tables = []
+    for reference in references:
+        rows = []
+        for entry in [entry for entry in shown if entry.way != POST_HOC and entry is not reference]:
+            if test := paired(entry.summary.outcomes, reference.summary.outcomes):
+                interval = f"{signed(test.interval.low)} to {signed(test.interval.high)}" if test.interval else "–"
+                difference, p = signed(test.difference), f"{test.p:.2g}"
+                rows.append([entry.name, entry.label, difference, interval, p, str(test.problems)])
+        title = f"{source}: against {reference.name}, {reference.label}, on the same problems"
+        tables += [SectionTable(_DIFFERENCES_HEAD, rows, title)] if rows else []
+    return tables
+
+
+def _every_seed(methods: Sequence[Method], shown: Sequence[Entry], source: str) -> list[SectionTable]:
+    """pass@1 of each run, and that of the first samples with its exact interval over problems."""
+    runs = {(m.name, run.seed): run for m in methods for run in m.runs if run.seed is not None and run.results}
+    seeds = sorted({seed for _, seed in runs if seed is not None})
+
+    def cell(entry: Entry, seed: int) -> str:
+        run = runs.get((entry.method, seed))
+        one = summaries([run.results], source).get(entry.way) if run and run.results else None
+        if one is None:
+            return "–"
+        first = [samples[0] for samples in one.outcomes.values()]
+        exact = exact_interval(sum(first), len(first))
+        return f"{percent(one.shares[0])}; {percent(exact.low)} – {percent(exact.high)}"
+
+    rows = [[e.name, e.label, *(cell(e, seed) for seed in seeds)] for e in shown if e.method != UNTRAINED]
+    title = f"{source}: every seed; exact 95 % interval of its first samples"
+    head = ["method", "answers by", *(f"seed {seed}" for seed in seeds)]
+    return [SectionTable(head, rows, title, folded=True)] if seeds else []
 
 
 def _runs_table(methods: Sequence[Method]) -> SectionTable:
@@ -190,7 +223,8 @@ def _runs_table(methods: Sequence[Method]) -> SectionTable:
     def cell(run: Run | None) -> str:
         if run is None:
             return "–"
-        state = {"evaluated": "✓ evaluated", "trained": "trained"}.get(run.state, f"✗ {run.state}")
+        state = "✓ evaluated" if run.state == "evaluated" else run.state
+        state = state if run.state in ("evaluated", *_UNFINISHED) else f"✗ {run.state}"
         return f"{state}, ✗ parity" if run.parity else state
 
     rows = [[m.name, *(cell(next((r for r in m.runs if r.seed == s), None)) for s in seeds)] for m in trained]

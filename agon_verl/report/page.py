@@ -23,7 +23,7 @@ _INVISIBLE = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f\u00ad\u061c\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb]"
 )
 _SURROGATE = re.compile("[\ud800-\udfff]")
-_TEXT_COLUMNS = ("answers by", "data")  # left-aligned; numbers are right-aligned
+_TEXT_COLUMNS = ("answers by", "data", "command", "log")  # left-aligned; numbers are right-aligned
 
 
 @dataclass(frozen=True)

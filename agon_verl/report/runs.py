@@ -26,7 +26,10 @@ class ReportError(AgonError, ValueError):
 
 @dataclass(frozen=True)
 class Run:
-    """`state` is "evaluated", "trained", "failed" or "missing"; `parity` is the reason of a failed parity check."""
+    """`state` is "missing" or that of a cell of a matrix; `parity` is the reason of a failed parity check.
+
+    `origin` has the command, commit and log of a cell.
+    """
 
     name: str
     seed: int | None
@@ -36,14 +39,16 @@ class Run:
     state: str
     error: str = ""
     parity: str = ""
+    origin: tuple[str, str, str] = ("", "", "")
 
 
 @dataclass(frozen=True)
 class Method:
-    """The seeds of a method, or a single run."""
+    """The seeds of a method, or a single run. `kind` is the method of an arm that has another name."""
 
     name: str
     runs: tuple[Run, ...]
+    kind: str
 
     @property
     def evaluations(self) -> list[Results]:
@@ -54,16 +59,24 @@ def read_methods(folders: Sequence[Path]) -> tuple[list[Method], list[str]]:
     """The methods in these folders, and a note for each file that could not be read."""
     methods: dict[str, list[Run]] = {}
     notes: list[str] = []
+    kinds: dict[str, str] = {}
     for folder in folders:
         if not folder.is_dir():
             raise ReportError(f"{folder} is not a folder")
         for name, runs in _read_folder(folder.resolve(), notes).items():
             name = name if name not in methods or _SEED.fullmatch(folder.name) else f"{folder.resolve().name}/{name}"
             methods.setdefault(name, []).extend(runs)
+        kinds |= _kinds(folder)
     if not methods:
         names = ", ".join(map(str, folders))
         raise ReportError(f"nothing to report in {names}: no metrics.jsonl, pairs/, results.json or seed_*/ there")
-    return [Method(name, tuple(runs)) for name, runs in methods.items()], notes
+    return [Method(name, tuple(runs), kinds.get(name, name)) for name, runs in methods.items()], notes
+
+
+def _kinds(folder: Path) -> dict[str, str]:
+    """The method of each arm of a matrix."""
+    arms = _read_json(folder / "matrix.json", []).get("arms") or {}
+    return {name: str(arm["method"]) for name, arm in arms.items() if isinstance(arm, dict) and "method" in arm}
 
 
 def _read_folder(folder: Path, notes: list[str]) -> dict[str, list[Run]]:
@@ -107,6 +120,7 @@ def _read_run(folder: Path, name: str, cell: Mapping[str, Any], notes: list[str]
         str(cell.get("state") or state),
         str(cell.get("error") or ""),
         "" if parity == "ok" else parity,
+        (str(cell.get("command") or ""), str(cell.get("commit") or ""), str(cell.get("log") or "")),
     )
 
 

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from agon_verl.evaluate.results import Results
+from agon_verl.evaluate.statistics import exact_interval
 from agon_verl.evaluate.summary import CASCADE, EITHER, POST_HOC
 from agon_verl.pair.run_folder import Metrics
 from agon_verl.report import pairs, picture
@@ -75,7 +76,7 @@ def entries(**evaluations: list[dict[str, Any]]) -> dict[tuple[str, str], Entry]
     for name, each in evaluations.items():
         results = enumerate(map(Results.model_validate, each))
         runs = [Run(f"{name}/seed_{i}", i, Metrics({}), (), r, "evaluated") for i, r in results]
-        methods.append(Method(name, tuple(runs)))
+        methods.append(Method(name, tuple(runs), name))
     return {(entry.method, entry.way): entry for entry in evaluated(methods)[SOURCE]}
 
 
@@ -127,6 +128,34 @@ def test_the_main_table(matrix_html: str) -> None:
     assert "✗ 1 of 2" in text  # margin's row counts the runs that were evaluated
     assert "✗ parity" in text and "ledger/rollouts is 120, not 128, at step 7" in text
     assert "against grpo, A alone" in text and "this overestimates its accuracy" in text
+
+
+def test_arms_with_names_of_their_own(tmp_path: Path) -> None:
+    """An arm is shown as its method is, compared with the references, and its command is on the page."""
+    folder = write_matrix(tmp_path / "m", ("grpo", "coop", "adv"), seeds=2, steps=2, n=40)
+    record = json.loads((folder / "matrix.json").read_text())
+    (folder / "grpo").rename(folder / "one")
+    cells = {key.replace("grpo", "one"): cell for key, cell in record["cells"].items()}
+    cells["one/seed_1"] |= {
+        "command": "python -m verl.trainer.main_ppo x=1",
+        "commit": "c0ffee",
+        "log": "one/train.log",
+    }
+    cells["adv/seed_1"] = {"state": "unfinished", "step": 1}
+    arms = {"one": {"method": "grpo"}, "coop": {"method": "coop"}, "adv": {"method": "adv"}}
+    write(folder / "matrix.json", json.dumps(record | {"methods": list(arms), "arms": arms, "cells": cells}))
+    page = Page(report(folder, out=tmp_path / "out"))
+    against = [f"against {each}" for each in ("one, A alone", "one, A → A", "coop, cascade")]
+    assert all(each in page.text for each in against)
+    assert ["one/seed_1", "python -m verl.trainer.main_ppo x=1", "c0ffee", "one/train.log"] in page.rows
+    assert ["adv", "✓ evaluated", "unfinished"] in page.rows
+    assert "every seed; exact 95 % interval of its first samples" in page.text and "errors A, B" in page.text
+    by_seed = next(row for row in page.rows if row[:2] == ["one", "A alone"] and ";" in row[2])
+    first = json.loads((folder / "one" / "seed_0" / "eval" / "results.json").read_text())["sets"]
+    right = [rows[0] for rows in next(iter(first.values()))["outcomes"]["A"].values()]
+    exact = exact_interval(sum(right), len(right))
+    share = 100 * sum(right) / len(right)
+    assert by_seed[2] == f"{share:.1f}; {100 * exact.low:.1f} – {100 * exact.high:.1f}"
 
 
 def test_one_seed_has_no_spread(matrix: Path, tmp_path: Path) -> None:
