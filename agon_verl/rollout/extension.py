@@ -35,7 +35,18 @@ class MultiAdapterWorkerExtension(vLLMColocateWorkerExtension):
         """verl calls it once with all tensors, and they are copies."""
         self._received = weights
 
+    def _name_layers_as_peft_does(self) -> None:
+        """From vLLM 0.25 on, a model's mapper renames `q_proj` to the fused `qkv_proj`, for which PEFT has no adapter.
+
+        verl 0.9.0 reads adapters with that mapper, later versions with this one. The base is never loaded again.
+        """
+        model = self.model_runner.model
+        mapper = getattr(model, "hf_to_vllm_mapper", None)
+        if hasattr(mapper, "get_unstacked_mapper"):
+            model.hf_to_vllm_mapper = mapper.get_unstacked_mapper()
+
     def _put_adapters(self, weights: Sequence[tuple[str, torch.Tensor]], peft_config: dict[str, Any]) -> None:
+        self._name_layers_as_peft_does()
         adapters: dict[tuple[str, int], dict[str, torch.Tensor]] = {}
         for name, tensor in weights:
             adapter, lora_id, parameter = parse_sync_name(name)

@@ -90,9 +90,10 @@ class ResumableTrainer(MultiAdapterTrainer):
         self.saved_step = step
         keep = 1 if settings.get("remove_previous_ckpt_in_save") else settings.get("max_actor_ckpt_to_keep")
         checkpoint.prune(root, newest=step, keep=keep)
-        self.checkpoint_callback.on_save(
-            trainer=self, global_step=step, checkpoint_dir=str(self._folder(step)), async_save=False
-        )
+        if hasattr(self, "checkpoint_callback"):  # verl 0.9.0 has none
+            self.checkpoint_callback.on_save(
+                trainer=self, global_step=step, checkpoint_dir=str(self._folder(step)), async_save=False
+            )
 
     def _load_checkpoint(self) -> None:
         settings = self.config.trainer

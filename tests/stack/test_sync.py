@@ -6,11 +6,13 @@ import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
 from verl.workers.rollout.replica import RolloutMode
 from verl.workers.rollout.vllm_rollout.bucketed_weight_transfer import BucketedWeightReceiver
+from vllm.model_executor.models.utils import WeightsMapper
 
 from agon_verl.rollout import sync
 from agon_verl.rollout.extension import MultiAdapterWorkerExtension
@@ -142,6 +144,7 @@ class Worker(MultiAdapterWorkerExtension):
 
     _is_qat_model = _is_modelopt_qat = False
     device = torch.device("cpu")
+    model_runner = SimpleNamespace(model=SimpleNamespace())
 
     def __new__(cls, handle: str) -> "Worker":
         return object.__new__(cls)  # verl's would let this process die with its parent
@@ -173,3 +176,13 @@ def test_an_error_while_vllm_takes_the_adapters_reaches_the_caller(handle: str) 
     assert send(handle, lambda: None) is None
     worker.join(WAIT)
     assert [str(error) for error in errors] == ["no room for the adapters"]
+
+
+def test_vllm_reads_an_adapter_by_the_names_of_its_own_layers(handle: str) -> None:
+    """The mapper that verl 0.9.0 uses as it finds it."""
+    stacked = WeightsMapper(orig_to_new_prefix={"a.": "b."}, orig_to_new_stacked={".q_proj": (".qkv_proj", "q")})
+    worker = Worker(handle)
+    worker.model_runner = SimpleNamespace(model=SimpleNamespace(hf_to_vllm_mapper=stacked))
+    for _ in range(2):  # syncs
+        worker._put_adapters([], {})
+        assert worker.model_runner.model.hf_to_vllm_mapper.apply_list(["a.q_proj"]) == ["b.q_proj"]
