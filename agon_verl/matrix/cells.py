@@ -2,7 +2,7 @@
 
     OUT/<arm>/seed_<s>/
       settings.json     the overrides it was started with; other overrides for the same folder are refused
-      metrics.jsonl     written by verl's file logger
+      metrics.jsonl     written by verl's file logger; rows of earlier starts are added when it ends
       pairs/            one JSON line per pair
       checkpoints/      a cell that was stopped continues from here
       trained.json      written when training is complete
@@ -29,7 +29,7 @@ from agon_verl.matrix.processes import Ended, Runner, Stopping
 from agon_verl.pair.checkpoint import STOP_REQUEST, latest
 from agon_verl.pair.run_folder import METRICS, read_metrics
 
-TRAINED, SETTINGS = "trained.json", "settings.json"
+TRAINED, SETTINGS, EARLIER = "trained.json", "settings.json", "metrics_earlier.jsonl"
 SAVE_S = 60.0  # for a checkpoint and the end of all processes
 EVALUATION_NOTICE_S = 45.0
 WAITING, UNFINISHED, TRAINED_STATE, EVALUATED, FAILED = "waiting", "unfinished", "trained", "evaluated", "failed"
@@ -76,9 +76,12 @@ def train(plan: Plan, cell: Cell, run: Runner) -> bool:
         (root / STOP_REQUEST).unlink(missing_ok=True)  # of a command that was killed
         if latest(root) is None:  # it starts anew: rows of an earlier start would be mixed with its own
             (folder / METRICS).unlink(missing_ok=True)
+            (folder / EARLIER).unlink(missing_ok=True)
             shutil.rmtree(folder / PAIRS, ignore_errors=True)
+        set_aside_metrics(folder)
         env, log = {"VERL_FILE_LOGGER_PATH": str(folder / METRICS)}, folder / "train.log"
         ended = run(command_of(plan, cell), env, log, Stopping(lambda _: _request(root), lambda: notice(folder)))
+        join_metrics(folder)
         if ended.status and not ended.stopped:
             raise MatrixError(f"training ended with status {ended.status}: see {log}")
         if ended.status:
@@ -89,6 +92,22 @@ def train(plan: Plan, cell: Cell, run: Runner) -> bool:
     return True
 
 
+def set_aside_metrics(folder: Path) -> None:
+    """verl's file logger begins with an empty file, also where a run continues."""
+    join_metrics(folder)  # of a command that was killed with its machine
+    if (folder / METRICS).exists():
+        (folder / METRICS).rename(folder / EARLIER)
+
+
+def join_metrics(folder: Path) -> None:
+    """Put the rows of earlier starts before those of the last one; of a step that is in both, the last counts."""
+    metrics, earlier = folder / METRICS, folder / EARLIER
+    if earlier.exists():
+        rows = [path.read_text() for path in (earlier, metrics) if path.exists()]
+        write_atomically(metrics, "".join(row if row.endswith("\n") else row + "\n" for row in rows if row))
+        earlier.unlink()
+
+
 def _request(checkpoints: Path) -> None:
     checkpoints.mkdir(parents=True, exist_ok=True)
     (checkpoints / STOP_REQUEST).touch()
@@ -96,7 +115,7 @@ def _request(checkpoints: Path) -> None:
 
 def notice(folder: Path) -> float:
     """Seconds that a run needs to end its step and to save it: its longest step so far, and some room."""
-    logged = steps(folder / METRICS)
+    logged = [*steps(folder / EARLIER), *steps(folder / METRICS)]
     longest = max((step.get("timing_s/step", 0.0) + step.get("timing_s/testing", 0.0) for step in logged), default=0.0)
     return 1.2 * longest + SAVE_S
 

@@ -23,7 +23,7 @@ import agon_verl.matrix.__main__ as command
 from agon_verl.evaluate.__main__ import split_at
 from agon_verl.evaluate.results import Results
 from agon_verl.matrix.__main__ import arguments_to_plan, matrix
-from agon_verl.matrix.cells import notice, parity, seconds_needed, steps
+from agon_verl.matrix.cells import join_metrics, notice, parity, seconds_needed, set_aside_metrics, steps
 from agon_verl.matrix.plan import Cell, MatrixError, Plan, read_plan
 from agon_verl.matrix.processes import Clock, Ended, Here, Stopping
 from tests.stack.test_export import make_checkpoint
@@ -134,6 +134,7 @@ class Commands:
 
     def _train(self, command: Sequence[str], metrics: Path, stopping: Stopping) -> Ended:
         folder = metrics.parent
+        metrics.write_text("")  # as verl's file logger does, also where a run continues
         root = folder / "checkpoints"
         done = [int(path.name[12:]) for path in root.glob("global_step_*")]
         for step in range(max(done, default=0) + 1, 3):
@@ -353,6 +354,20 @@ def test_a_visit_that_ends_early_is_continued(tmp_path: Path) -> None:
     matrix(plan, Commands(), Clock())
     assert set(states(tmp_path).values()) == {"evaluated"}
     assert [step["ledger/rollouts"] for step in steps(cell / "metrics.jsonl")] == [2 * N * 4] * 2
+    assert json.loads((tmp_path / "out" / "matrix.json").read_text())["cells"]["grpo/seed_0"]["parity"] == "ok"
+
+
+def test_metrics_of_a_start_that_was_killed_with_its_machine_are_kept(tmp_path: Path) -> None:
+    rows = [json.dumps({"step": s, "data": {"ledger/rollouts": r}}) + "\n" for s, r in ((1, 1), (2, 1), (2, 2), (3, 2))]
+    (tmp_path / "metrics.jsonl").write_text(rows[0] + rows[1])
+    set_aside_metrics(tmp_path)
+    (tmp_path / "metrics.jsonl").write_text(rows[2] + rows[3][:9])  # killed while it wrote
+    set_aside_metrics(tmp_path)
+    assert not (tmp_path / "metrics.jsonl").exists()
+    (tmp_path / "metrics.jsonl").write_text(rows[3])
+    join_metrics(tmp_path)
+    assert [step["ledger/rollouts"] for step in steps(tmp_path / "metrics.jsonl")] == [1, 2, 2]
+    assert [path.name for path in tmp_path.iterdir()] == ["metrics.jsonl"]
 
 
 def test_a_cell_whose_checkpoint_was_left_behind_starts_anew(tmp_path: Path) -> None:
