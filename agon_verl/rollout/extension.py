@@ -41,7 +41,7 @@ class MultiAdapterWorkerExtension(vLLMColocateWorkerExtension):
         verl 0.9.0 reads adapters with that mapper, later versions with this one. The base is never loaded again.
         """
         model = self.model_runner.model
-        mapper = getattr(model, "hf_to_vllm_mapper", None)
+        mapper: Any = getattr(model, "hf_to_vllm_mapper", None)
         if hasattr(mapper, "get_unstacked_mapper"):
             model.hf_to_vllm_mapper = mapper.get_unstacked_mapper()
 
