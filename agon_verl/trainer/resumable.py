@@ -27,6 +27,7 @@ from agon_verl.pair.checkpoint import (
     lora_settings,
     verifier_settings,
 )
+from agon_verl.rollout.watchdog import describe_error
 from agon_verl.trainer.multi_adapter import MultiAdapterTrainer
 
 logger = logging.getLogger(__name__)
@@ -81,11 +82,15 @@ class ResumableTrainer(MultiAdapterTrainer):
                 save({"rng": rng, "carried": state, "metrics": self.last_metrics}, folder / "trainer.pt")
                 self._manifest().write(folder)
         except (OSError, RuntimeError, ray.exceptions.RayError) as error:
-            before = checkpoint.latest(root)
+            before, cause = checkpoint.latest(root), getattr(error, "cause", None) or error
+            fix = "make room or repair that storage, then"
+            if isinstance(error, ray.exceptions.RayError) and not isinstance(cause, OSError | CheckpointError):
+                cause = f"a training process failed ({describe_error(error)})"  # it died, or one that it waited for
+                fix = "once the cause is removed,"
             raise CheckpointError(
-                f"step {step} could not be saved to {root}: {getattr(error, 'cause', None) or error}. "
+                f"step {step} could not be saved to {root}: {cause}. "
                 + (f"{before.name} is untouched: " if before else "There is no earlier checkpoint: ")
-                + "make room or repair that storage, then start the same command again"
+                + f"{fix} start the same command again"
             ) from error
         self.saved_step = step
         keep = 1 if settings.get("remove_previous_ckpt_in_save") else settings.get("max_actor_ckpt_to_keep")

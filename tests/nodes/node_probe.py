@@ -6,6 +6,7 @@ NODE_SEEDS    any value: each rollout has a seed of its own, by problem and numb
 NODE_SYNCED   a file: a line for each adapter that a vLLM takes, with its node and a digest of its tensors
 NODE_FAULT    a folder: a training process that comes to the point that its file `at` names (update, sync or save)
               makes `reached` and waits until `at` is gone, so that a fault hits it there
+NODE_TRAINER  the address of the trainer's node; Ray would choose one at random
 """
 
 import functools
@@ -17,6 +18,8 @@ import zlib
 from pathlib import Path
 from typing import Any
 
+import ray
+import ray.actor
 import wrapt
 
 WAIT = 20.0  # seconds at the point of a fault: the test sees `reached` and acts
@@ -37,8 +40,6 @@ def _log_synced(vllm: Any) -> None:
     request = vllm.TensorLoRARequest
 
     def logged(**kwargs: Any) -> Any:
-        import ray
-
         digest = hashlib.sha256()
         for name, tensor in sorted(kwargs["lora_tensors"].items()):
             digest.update(name.encode() + tensor.contiguous().float().numpy().tobytes())
@@ -79,6 +80,21 @@ def _wait_for_faults(workers: Any) -> None:
     paused(workers.ActorRolloutRefWorker, "save_checkpoint", "save")
 
 
+def _place_trainer() -> None:
+    """In the process of the command, which creates the trainer's."""
+    node = {f"node:{os.environ['NODE_TRAINER']}": 0.001}
+    create = ray.actor.ActorClass.remote
+
+    def remote(self: Any, *args: Any, **kwargs: Any) -> Any:
+        if self.__ray_metadata__.class_name == "TaskRunnerV1":
+            return self.options(resources=node).remote(*args, **kwargs)
+        return create(self, *args, **kwargs)
+
+    ray.actor.ActorClass.remote = remote
+
+
+if "NODE_TRAINER" in os.environ:
+    _place_trainer()
 if "NODE_SEEDS" in os.environ:
     wrapt.register_post_import_hook(_seed_rollouts, "verl.experimental.agent_loop.agent_loop")
 if "NODE_SYNCED" in os.environ:

@@ -14,6 +14,7 @@ from tests.nodes.cluster import ADDRESSES, HEAD, WORKER, Cluster, cluster
 from tests.not_installed import PACKAGES, ROOT, python_without_agon
 from tests.real.runs import Run, main_ppo, read_jsonl, sizes, succeeded
 
+pytestmark = pytest.mark.timeout(3600)  # the first test waits for all runs
 STEPS = 2
 
 

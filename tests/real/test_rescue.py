@@ -22,6 +22,7 @@ from verl.trainer.ppo.v1.trainer_sync import PPOTrainerSync
 
 from agon_verl.actor.worker import MultiAdapterWorker
 from agon_verl.config import AgonConfig
+from agon_verl.errors import CheckpointError
 from agon_verl.game.roles import ADAPTERS
 from agon_verl.health.alarms import Alarms
 from agon_verl.health.health import Trends
@@ -345,4 +346,10 @@ def test_without_its_training_process_a_run_saves_nothing_and_says_so(
     message = trainer.fails(Fault(step=4, updated=0, kills="trainer"), monkeypatch)
     assert "What was learned since the last checkpoint is lost: a training process has died (ActorDied" in message
     assert message.endswith("the run continues from global_step_2")
+    trainer.global_steps = 4
+    with pytest.raises(CheckpointError) as save:
+        trainer._save_checkpoint()
+    assert str(save.value).startswith(f"step 4 could not be saved to {tmp_path}: a training process failed (ActorDied")
+    end = "global_step_2 is untouched: once the cause is removed, start the same command again"
+    assert str(save.value).endswith(end)
     assert checkpoint.complete(tmp_path) == [2]
