@@ -142,9 +142,14 @@ def _paired(row: Row, other: Row, source: str) -> statistics.Paired | None:
     return statistics.paired(first.outcomes, second.outcomes) if first and second else None
 
 
+def _short(commit: str | None) -> str:
+    """The first digits of a commit, and the mark of changes if it has one."""
+    return "–" if commit is None else commit[:12] + commit[40:]
+
+
 def _cells(states: Mapping[str, CellState]) -> str:
     lines = [
-        [key, state.state, number(state.step), state.parity or "–", (state.commit or "–")[:20], state.log or "–"]
+        [key, state.state, number(state.step), state.parity or "–", _short(state.commit), state.log or "–"]
         for key, state in states.items()
     ]
     commands = "\n".join(state.command for state in states.values() if state.command)
