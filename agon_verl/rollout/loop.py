@@ -7,7 +7,6 @@ and one vLLM batch contains drafts of one adapter and challenges of the other.
 
 import asyncio
 import hashlib
-import importlib
 import random
 import time
 from collections.abc import Awaitable, Callable
@@ -171,7 +170,6 @@ class AgonAgentLoopWorker(AgentLoopWorkerTQ.__ray_metadata__.modified_class):
         super().__init__(config, llm_client=LLMServerClient(config))
         self.game = AgonConfig.read(config)
         self._failures: list[str] = []
-        importlib.import_module("agon_verl.rollout.server")  # with the server's handle Ray would import it later
 
     async def connect(self, llm_client: LLMServerClient, reward_loop_worker_handles: list[ActorHandle] | None) -> None:
         if hasattr(self.llm_client, "tokenizer"):  # set by verl where traces contain text

@@ -5,9 +5,8 @@ from collections.abc import Awaitable, Mapping
 from contextvars import ContextVar
 from typing import Any
 
-import ray
 from verl.workers.rollout.replica import TokenOutput
-from verl.workers.rollout.vllm_rollout.vllm_async_server import vLLMHttpServer, vLLMReplica
+from verl.workers.rollout.vllm_rollout.vllm_async_server import vLLMHttpServer
 from vllm import SamplingParams
 from vllm.lora.request import LoRARequest
 from vllm.sampling_params import RequestOutputKind
@@ -118,17 +117,3 @@ class MultiAdapterServer(vLLMHttpServer):
         output = await super().generate(*args, **kwargs)
         output.extra_fields["adapter"] = adapter
         return output
-
-
-class MultiAdapterReplica(vLLMReplica):
-    """verl takes the replica of every model that vLLM serves from one registry; only the pair's has adapters."""
-
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
-        if not (self.is_reward_model or self.is_teacher_model):
-            self.server_class = ray.remote(MultiAdapterServer)
-
-    @property
-    def max_concurrency(self) -> int:
-        """vLLM queues requests itself. With verl's 1,000, a ping would wait behind them and count as no answer."""
-        return 1_000_000

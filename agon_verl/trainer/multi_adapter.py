@@ -1,5 +1,7 @@
 """verl's synchronous trainer over the worker and the server that hold several adapters."""
 
+import importlib
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import ray
@@ -11,14 +13,15 @@ from verl.workers.rollout.replica import RolloutReplicaRegistry
 from agon_verl.actor.worker import MultiAdapterWorker
 from agon_verl.config import AgonConfig
 from agon_verl.rollout.one_server import OneServerClient
+from agon_verl.rollout.server_process import start_servers
 from agon_verl.trainer.preflight import check_settings
 
 
 class MultiAdapterTrainer(PPOTrainerSync):
     """The only change is which processes verl starts, and when.
 
-    Most of a start on few cores are imports, and verl starts one process after the other. The agent loop workers come
-    last, but need nothing of the others while they import: here they start with the training processes.
+    Most of a start are imports, and verl starts one process after the other. vLLM's servers and the agent loop workers
+    come last, but need nothing of the others while they import: here they start before the training processes.
     """
 
     def _build_replay_buffer(self) -> Any:
@@ -40,6 +43,7 @@ class MultiAdapterTrainer(PPOTrainerSync):
         self._agent_loop_workers = start_workers(self.config)  # the workers end when nobody holds their handles
 
     def _setup(self) -> None:
+        start_servers(self.config)
         super()._setup()
         if self._has_one_server:
             ray.kill(self.llm_server_manager.global_load_balancer)  # before it has imported much
@@ -57,11 +61,9 @@ class MultiAdapterTrainer(PPOTrainerSync):
 
 
 def register_replica() -> None:
-    """verl takes a replica's class from this registry, by the name of the rollout. Only this process is affected."""
-    RolloutReplicaRegistry.register("vllm", _load_replica)
+    """verl takes a replica's class from this registry, by the name of the rollout. Only this process is affected.
 
-
-def _load_replica() -> type:
-    from agon_verl.rollout.server import MultiAdapterReplica
-
-    return MultiAdapterReplica
+    The class imports vLLM: a thread does it while the training processes start.
+    """
+    imported = ThreadPoolExecutor(1).submit(importlib.import_module, "agon_verl.rollout.replica")
+    RolloutReplicaRegistry.register("vllm", lambda: imported.result().MultiAdapterReplica)

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import ray
 
-from agon_verl.rollout.server import MultiAdapterReplica
+from agon_verl.rollout.replica import MultiAdapterReplica
 from tests.recipes import composed
 
 REQUESTS = 1319  # validation sends all its problems at once: those of GSM8K
