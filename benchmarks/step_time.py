@@ -83,6 +83,7 @@ def shared(args: argparse.Namespace) -> list[str]:
         f"data.max_prompt_length={args.prompt_length}",
         f"data.max_response_length={args.response_length}",
         "data.filter_overlong_prompts=true",
+        "data.filter_overlong_prompts_workers=null",
         "data.dataloader_num_workers=0",
         "data.seed=0",
         f"actor_rollout_ref.rollout.max_model_len={args.prompt_length + args.response_length}",
