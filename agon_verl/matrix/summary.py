@@ -22,13 +22,17 @@ _SEED = "A seed sets the initial weights, the sampling and the order of the data
 
 @dataclass(frozen=True)
 class Row:
-    """One way in which an arm answers. `by_seed` has the seeds that are evaluated; the base has one, 0."""
+    """One way in which an arm answers. `by_seed` has the seeds that are evaluated; the base has one, 0.
+
+    `equal` are those with the same budget as the other arms, which are compared.
+    """
 
     arm: str
     method: str
     name: str
     way: str
     by_seed: Mapping[int, Results]
+    equal: frozenset[int]
     planned: int
     failed: int
 
@@ -42,17 +46,22 @@ class Row:
 def table_rows(plan: Plan, states: Mapping[str, CellState]) -> list[Row]:
     untrained = plan.out / BASE / "eval" / RESULTS
     base = {0: Results.read(untrained)} if untrained.exists() else {}
-    made = [Row(BASE, BASE, name, way, base, 1, 0) for name, way in rows(BASE)] if base else []
+    made = [Row(BASE, BASE, name, way, base, frozenset(base), 1, 0) for name, way in rows(BASE)] if base else []
     for arm in plan.arms:
         own = {seed: states[f"{arm.name}/seed_{seed}"] for seed in plan.seeds}
         results = {
             s: Results.read(plan.out / arm.name / f"seed_{s}" / "eval") for s in own if own[s].state == EVALUATED
         }
+        equal = frozenset(s for s in results if _equal(own[s]))
         failed = sum(state.state == FAILED for state in own.values())
         label = arm.label or ("" if arm.name == arm.method else arm.name)
-        counts = (results, len(own), failed)
+        counts = (results, equal, len(own), failed)
         made += [Row(arm.name, arm.method, name, way, *counts) for name, way in rows(arm.method, label)]
     return made
+
+
+def _equal(cell: CellState) -> bool:
+    return cell.parity in (None, "ok")
 
 
 def summary(plan: Plan, states: Mapping[str, CellState]) -> str:
@@ -61,8 +70,8 @@ def summary(plan: Plan, states: Mapping[str, CellState]) -> str:
     for source in sources([results for row in made for results in row.by_seed.values()]):
         parts += [f"## {source}", _main(made, source), _by_seed(made, plan.seeds, source)]
         parts += [compared] if (compared := _comparisons(made, source)) else []
-    unequal = [f"{key}: {cell.parity}" for key, cell in states.items() if cell.parity not in (None, "ok")]
-    parts += [f"**Unequal budgets:** {'; '.join(unequal)}"] if unequal else []
+    unequal = [f"{key}: {cell.parity}" for key, cell in states.items() if not _equal(cell)]
+    parts += [f"**Unequal budgets, not compared:** {'; '.join(unequal)}"] if unequal else []
     parts.append(f"{len(plan.seeds)} seeds per arm; deviation and range are over seeds. {_SEED}")
     return "\n\n".join([*parts, "## Cells", _cells(states)]) + "\n"
 
@@ -118,7 +127,7 @@ def _comparisons(made: Sequence[Row], source: str) -> str:
         usable = [(other, test) for other, test in tests if test is not None]
         corrected = statistics.holm([test.p for _, test in usable])
         for (other, test), p in zip(usable, corrected, strict=True):
-            shared = [seed for seed in row.by_seed if seed in other.by_seed]
+            shared = sorted(row.equal & other.equal)
             own, theirs = ([_outcomes(each, source, seed) for seed in shared] for each in (row, other))
             wider = statistics.over_seeds(own, theirs)
             each = [signed(t.difference) for a, b in zip(own, theirs, strict=True) if (t := statistics.paired(a, b))]
@@ -137,7 +146,7 @@ def _outcomes(row: Row, source: str, seed: int) -> statistics.Outcomes:
 
 def _paired(row: Row, other: Row, source: str) -> statistics.Paired | None:
     """On the seeds that both have: with different seeds the difference would be partly one of seeds."""
-    shared = [seed for seed in row.by_seed if seed in other.by_seed]
+    shared = sorted(row.equal & other.equal)
     first, second = (summaries([each.by_seed[seed] for seed in shared], source).get(each.way) for each in (row, other))
     return statistics.paired(first.outcomes, second.outcomes) if first and second else None
 

@@ -20,6 +20,7 @@ from agon_verl.matrix.processes import Clock, Here
 from agon_verl.pair import checkpoint
 from tests.real.runs import PROMPTS, N, python_path, read_jsonl, sizes, wait_for_step
 
+pytestmark = pytest.mark.timeout(2400)  # the first test waits for both visits
 STEPS = 8  # enough that the request arrives before the last
 
 
@@ -74,7 +75,7 @@ def visits(tiny: Path, tmp_path_factory: pytest.TempPathFactory) -> Visits:
 
         (folder / "first").rename(folder / "second")
         plan = replace(plan, out=folder / "second", at_once=2)
-        clock = Clock(minutes=30)
+        clock = Clock(minutes=25)
         text = matrix(plan, Here(clock, plan.stagger), clock)
     return Visits(plan, after_first, saved, text)
 
