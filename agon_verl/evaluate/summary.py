@@ -27,7 +27,6 @@ class Summary:
     modes: Sequence[tuple[str, ...]]  # those that stand for the way, per run
     outcomes: Outcomes
     shares: Sequence[float]  # pass@1 of each run
-    runs: Sequence[Outcomes]  # of each run; a way that is a mean of modes has the samples of all of them
     length: float | None
     generated: float | None
     prefilled: float | None
@@ -70,7 +69,6 @@ def _summarise(way: str, having: Sequence[tuple[SetResults, tuple[str, ...]]]) -
         [modes for _, modes in having],
         _joined(runs),
         [sum(shares) / len(shares) for shares in per_run],
-        runs,
         statistics.mean([mode.length for mode in played if mode.length is not None]),
         statistics.mean([mode.ledger.per_pass.generated for mode in played]),
         statistics.mean([mode.ledger.per_pass.prefilled for mode in played]),

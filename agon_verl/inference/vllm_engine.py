@@ -85,13 +85,14 @@ class Engine(Chat):
 
     def beside(self, players: Players) -> "Engine":
         """Another pair over the same base, on the same vLLM. To close one is to close both."""
-        bases = [each.base_hash or each.base for each in (self.players, players)]
-        if bases[0] != bases[1]:
+        own, other = self.players, players
+        hashed = own.base_hash and other.base_hash  # a base that is not downloaded yet has only its name
+        if own.base_hash != other.base_hash if hashed else own.base != other.base:
             raise InferenceError(f"{players.target} has another base than {self.players.target}: evaluate it by itself")
-        other = copy(self)
-        Chat.__init__(other, players)
-        other._loras = self._requests(players)
-        return other
+        engine = copy(self)
+        Chat.__init__(engine, players)
+        engine._loras = self._requests(players)
+        return engine
 
     def close(self) -> None:
         self._llm.shutdown()

@@ -17,7 +17,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from agon_verl.files import write_atomically
+from agon_verl.files import lock, write_atomically
 from agon_verl.matrix.cells import EVALUATED
 from agon_verl.matrix.plan import METHODS, Arm, Cell, MatrixError, Plan, read_plan
 from agon_verl.matrix.processes import Clock, Here, Runner
@@ -87,6 +87,16 @@ def matrix(plan: Plan, run: Runner, clock: Clock, only: str | None = None, toget
     configs = [configured(plan, Cell(arm, plan.seeds[0])) for arm in plan.arms]  # all, before the first trains
     config = configs[0]
     plan.out.mkdir(parents=True, exist_ok=True)
+    held = (plan.out / ".lock").open("w")
+    try:
+        lock(held)
+    except BlockingIOError:
+        raise MatrixError(f"--out {plan.out} is in use by another matrix: wait for it, or use another folder") from None
+    with held:
+        return _visit(plan, run, clock, config, only, together)
+
+
+def _visit(plan: Plan, run: Runner, clock: Clock, config: Any, only: str | None, together: bool) -> str:
     base, rollouts = config.actor_rollout_ref.model.path, config.actor_rollout_ref.rollout.n
     visit = Visit(plan, run, clock, base, rollouts, config.trainer.total_training_steps, together)
     try:

@@ -80,6 +80,8 @@ def train(plan: Plan, cell: Cell, run: Runner) -> bool:
             shutil.rmtree(folder / PAIRS, ignore_errors=True)
         set_aside_metrics(folder)
         env, log = {"VERL_FILE_LOGGER_PATH": str(folder / METRICS)}, folder / "train.log"
+        if plan.at_once > 1:  # engines would write one cache of compiled code: see keep_compiled in preflight.py
+            env["VLLM_DISABLE_COMPILE_CACHE"] = os.environ.get("VLLM_DISABLE_COMPILE_CACHE", "1")
         ended = run(command_of(plan, cell), env, log, Stopping(lambda _: _request(root), lambda: notice(folder)))
         join_metrics(folder)
         if ended.status and not ended.stopped:

@@ -44,10 +44,12 @@ def keep_adapters(folder: Path) -> None:
 def keep_pairs(folder: Path, problems: int) -> None:
     """Of each step the pairs of so many problems, all pairs of each: chosen by a digest, so the same again."""
     for path in sorted((folder / PAIRS).glob("*.jsonl")):
-        lines = [line for line in path.read_text().splitlines() if line.endswith("}")]
         by_problem: dict[str, list[str]] = {}
-        for line in lines:
-            by_problem.setdefault(str(json.loads(line)["uid"]), []).append(line)
+        for line in path.read_text().splitlines():
+            try:
+                by_problem.setdefault(str(json.loads(line)["uid"]), []).append(line)
+            except json.JSONDecodeError:  # torn by a kill
+                continue
         order = sorted(by_problem, key=lambda uid: hashlib.sha256(uid.encode()).digest())
         if len(order) > problems:
             write_atomically(path, "".join(line + "\n" for uid in order[:problems] for line in by_problem[uid]))

@@ -137,23 +137,35 @@ def read_plan(path: Path, out: Path) -> Plan:
     if not isinstance(values, dict) or not all(values.get(name) for name in needed):
         raise MatrixError(f"{path} is not a plan: it needs {', '.join(needed)}")
     _check_names(f"{path}:", values, {each.name for each in fields(Plan)} - {"out"})
-    for name in ("seeds", "overrides", "evaluate", "untrained"):
-        if name in values and not isinstance(values[name], list):
-            raise MatrixError(f"{path}: {name}={values[name]!r} must be a list")
+    _check_lists(f"{path}:", values, ("seeds", "overrides", "evaluate", "untrained"))
+    seeds = values["seeds"]
+    if not all(isinstance(seed, int) for seed in seeds) or len(set(seeds)) < len(seeds):
+        raise MatrixError(f"{path}: seeds={seeds} must be different whole numbers")
+    if "at_once" in values and not (isinstance(values["at_once"], int) and values["at_once"] >= 1):
+        raise MatrixError(f"{path}: at_once={values['at_once']!r} must be a whole number from 1 on")
     if not isinstance(values["arms"], dict):
         raise MatrixError(f"{path}: arms={values['arms']!r} must name each arm: {{grpo: {{method: grpo}}}}")
     texts = {name: tuple(map(str, values[name])) for name in ("overrides", "evaluate", "untrained") if name in values}
     arms = tuple(_arm(path, str(name), each or {}) for name, each in values["arms"].items())
-    return Plan(**{**values, **texts, "arms": arms, "seeds": tuple(map(int, values["seeds"])), "out": out.absolute()})
+    return Plan(**{**values, **texts, "arms": arms, "seeds": tuple(seeds), "out": out.absolute()})
 
 
 def _arm(path: Path, name: str, values: Mapping[str, Any]) -> Arm:
     _check_names(f"{path}: arm {name}:", values, {each.name for each in fields(Arm)} - {"name"})
+    _check_lists(f"{path}: arm {name}:", values, ("overrides", "modes"))
     method = values.get("method", name)
     if method not in METHODS:
         raise MatrixError(f"{path}: arm {name}: method={method} is unknown: use one of {', '.join(METHODS)}")
     overrides, modes = (tuple(map(str, values.get(each) or ())) for each in ("overrides", "modes"))
+    if unknown := sorted(set(modes) - {*PAIR, *MODES["base"]}):
+        raise MatrixError(f"{path}: arm {name}: modes={unknown[0]} is unknown: use {', '.join(PAIR)}")
     return Arm(name, method, overrides, str(values.get("label", "")), modes, int(values.get("wave", 1)))
+
+
+def _check_lists(where: str, values: Mapping[str, Any], names: Sequence[str]) -> None:
+    for name in names:
+        if values.get(name) is not None and not isinstance(values[name], list):
+            raise MatrixError(f"{where} {name}={values[name]!r} must be a list")
 
 
 def _check_names(where: str, values: Mapping[str, Any], allowed: set[str]) -> None:

@@ -1,7 +1,7 @@
 """Commands on this machine that end in time: each is asked to, and what is left at the limit is killed.
 
 A command inherits a variable of its own, by which its processes are found: Ray's and vLLM's may outlive it and would
-keep the GPU's memory.
+keep the GPU's memory. vLLM's give themselves a title, which would overwrite the variable; `SPT_NOENV` keeps it.
 """
 
 import os
@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Protocol
 
 POLL_S = 0.5
+KILLS = 100  # ten seconds
 _MARK = "AGON_MATRIX_COMMAND"
 
 
@@ -31,6 +32,10 @@ class Clock:
     @property
     def left(self) -> float:
         return self._end - time.monotonic()
+
+    @property
+    def limited(self) -> bool:
+        return self.left != float("inf")
 
     @property
     def stopped(self) -> bool:
@@ -74,23 +79,29 @@ class Here:
         with self._turn:
             time.sleep(max(0.0, self._last + self._stagger - time.monotonic()))
             self._last = time.monotonic()
+        if self._clock.stopped or self._clock.left <= 0:  # while it waited for its turn
+            return Ended(1, stopped=True)
         mark = uuid.uuid4().hex
         with _ray_folder() as ray, log.open("a") as out:
-            environment = {**os.environ, **env, **ray, _MARK: mark}
+            environment = {**os.environ, **env, **ray, _MARK: mark, "SPT_NOENV": "1"}
             process = subprocess.Popen(
                 command, env=environment, stdout=out, stderr=subprocess.STDOUT, start_new_session=True
             )
             try:
                 return self._wait(process, stopping)
             finally:
-                for pid in processes(mark):
-                    _kill(pid)
+                for _ in range(KILLS):  # again: one of them may have started another
+                    for pid in (found := processes(mark)):
+                        _kill(pid)
+                    if not found:
+                        break
+                    time.sleep(0.1)
                 process.wait()
 
     def _wait(self, process: subprocess.Popen, stopping: Stopping) -> Ended:
         asked = False
         while process.poll() is None:
-            if not asked and (self._clock.stopped or self._clock.left < stopping.notice()):
+            if not asked and (self._clock.stopped or (self._clock.limited and self._clock.left < stopping.notice())):
                 stopping.ask(process.pid)
                 asked = True
             if self._clock.left <= 0:
@@ -101,24 +112,26 @@ class Here:
 
 @contextmanager
 def _ray_folder() -> Iterator[dict[str, str]]:
-    """A Ray of its own for each command, unless the user's commands join a cluster."""
-    if "RAY_ADDRESS" in os.environ:
+    """A Ray of its own for each command, unless a cluster runs here that `ray.init` would join."""
+    own = os.environ.get("RAY_TMPDIR", "/tmp")
+    if "RAY_ADDRESS" in os.environ or Path(own, "ray", "ray_current_cluster").exists():  # `ray start` writes it
         yield {}
         return
     # Ray's sockets are below it, and a socket's path may have no more than 107 characters.
-    with tempfile.TemporaryDirectory(prefix="agon", dir="/tmp", ignore_cleanup_errors=True) as folder:
+    with tempfile.TemporaryDirectory(prefix="agon", dir=own, ignore_cleanup_errors=True) as folder:
         yield {"RAY_TMPDIR": folder}
 
 
-def processes(mark: str) -> Iterator[int]:
-    """The processes of a command, on Linux."""
-    variable = f"{_MARK}={mark}".encode()
+def processes(mark: str) -> list[int]:
+    """The living processes of a command, on Linux; a process that has ended has no variables."""
+    variable, found = f"{_MARK}={mark}".encode(), []
     for entry in Path("/proc").glob("[0-9]*"):
         try:
             if variable in (entry / "environ").read_bytes().split(b"\0"):
-                yield int(entry.name)
+                found.append(int(entry.name))
         except OSError:  # it has ended, or belongs to another user
             continue
+    return found
 
 
 def _kill(pid: int) -> None:

@@ -127,8 +127,9 @@ class Visit:
         try:
             complete = train(self.plan, cell, self.run)
             state = replace(origin, state=TRAINED_STATE if complete else UNFINISHED)
-        except (AgonError, OSError) as error:
-            state = replace(origin, state=TRAINED_STATE if (folder / TRAINED).exists() else FAILED, error=str(error))
+        except Exception as error:  # whatever it is, the other cells go on
+            text = str(error) if isinstance(error, AgonError | OSError) else repr(error)
+            state = replace(origin, state=TRAINED_STATE if (folder / TRAINED).exists() else FAILED, error=text)
         step = self.steps if state.state == TRAINED_STATE else done(folder)
         self._record(cell.key, replace(state, step=step or None))
 

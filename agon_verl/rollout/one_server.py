@@ -1,7 +1,7 @@
 """verl's client where there is one vLLM replica: a request needs no load balancer.
 
-verl's load balancer is an actor. Each request calls it twice, and its process imports all of vLLM, because Ray loads
-the class of a handle that it receives. With one replica it always gives the same answer.
+verl's load balancer is an actor with a process of its own, and each request calls it twice. With one replica it always
+gives the same answer.
 """
 
 from typing import Any

@@ -128,9 +128,9 @@ class GuardedTrainer(ResumableTrainer):
         super().on_step_begin()
         request = Path(self.config.trainer.default_local_dir).absolute() / STOP_REQUEST
         if request.exists():
+            request.unlink()  # it is for this process, not for the one that continues
             self.checkpoint_manager.sleep_replicas()
             self._save_consistent()
-            request.unlink()  # it is for this process, not for the one that continues
             step = f"after step {self.global_steps}, which is saved" if self.global_steps else "before its first step"
             raise StoppedOnRequest(
                 f"stopped {step}, as {request} requested. The same command{self._resuming} continues from there"

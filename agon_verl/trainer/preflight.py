@@ -6,10 +6,12 @@ settings again, for runs that are started in another way.
 
 import json
 import logging
+import math
 import operator
 import os
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Sequence
 from itertools import islice
 from pathlib import Path
@@ -25,12 +27,13 @@ from agon_verl.files import lock
 from agon_verl.game.prompts import challenge_messages
 from agon_verl.game.roles import ADAPTERS
 from agon_verl.pair.base import hash_of_base
-from agon_verl.pair.checkpoint import ADAPTER_FILE, check_fit, check_game, check_owner, foreign, to_resume
+from agon_verl.pair.checkpoint import ADAPTER_FILE, STOP_REQUEST, check_fit, check_game, check_owner, foreign, to_resume
 from agon_verl.trainer.memory import GIB, MARGIN, USABLE, DecoderShape, MemorySettings, estimate, tokens_that_fit
 
 MAX_LORA_RANK = 512  # vLLM's largest (vllm.config.lora.MaxLoRARanks); importing it here would cost ten seconds
 logger = logging.getLogger(__name__)
 LOCK = ".agon.lock"
+STARTED = time.time()  # of this process, nearly
 KEEPS_TAGS = "TagKeepingRewardManager"  # of agon_verl.rollout.decoding, which imports verl
 DR_GRPO = "seq-mean-token-sum-norm"
 ASYNCHRONOUS = ("colocate_async", "separate_async")  # verl's names
@@ -172,10 +175,11 @@ def check_settings(config: DictConfig) -> None:
             f"data.max_response_length = {need}: raise it to that"
         )
     gpus = config.trainer.n_gpus_per_node * config.trainer.nnodes
-    if gpus % (each := rollout.tensor_model_parallel_size * rollout.data_parallel_size):
+    sizes = rollout.tensor_model_parallel_size, rollout.data_parallel_size, rollout.pipeline_model_parallel_size
+    if gpus % (each := math.prod(sizes)):
         raise ConfigError(
-            f"actor_rollout_ref.rollout.tensor_model_parallel_size={rollout.tensor_model_parallel_size}: a replica has "
-            f"{each} GPUs, and trainer.nnodes × trainer.n_gpus_per_node = {gpus} is not a multiple of it; change either"
+            f"actor_rollout_ref.rollout.tensor_model_parallel_size={sizes[0]}: a replica has {each} GPUs, and "
+            f"trainer.nnodes × trainer.n_gpus_per_node = {gpus} is not a multiple of it; change either"
         )
     _check_micro_batches(config)
 
@@ -487,7 +491,8 @@ def keep_compiled(config: DictConfig) -> None:
     """Let vLLM keep what it compiles, which takes most of its first start. verl leaves a variable alone that is set.
 
     verl switches this cache off: engines that wrote it at the same time damaged it (vllm-project/vllm#31199). PyTorch
-    replaces its files in one step since 2.10. A run with several engines keeps verl's choice all the same.
+    replaces its files in one step since 2.10; vLLM's own index of them is written in place. So a run with several
+    engines keeps verl's choice.
     """
     import torch
 
@@ -498,7 +503,7 @@ def keep_compiled(config: DictConfig) -> None:
 
 
 def lock_output(folder: str) -> IO[str]:
-    """Lock the output folder until this process ends."""
+    """Lock the output folder until this process ends. A request to stop that is older than it is removed."""
     path = Path(folder)
     path.mkdir(parents=True, exist_ok=True)
     file = (path / LOCK).open("w")
@@ -508,4 +513,7 @@ def lock_output(folder: str) -> IO[str]:
         raise ConfigError(
             f"trainer.default_local_dir={folder} is in use by another run: wait for it, or use another folder"
         ) from None
+    request = path / STOP_REQUEST
+    if request.exists() and request.stat().st_mtime < STARTED:
+        request.unlink()
     return file

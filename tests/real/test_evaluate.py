@@ -7,6 +7,7 @@ import subprocess
 import sys
 from collections import Counter
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -274,6 +275,15 @@ def test_the_cascade_is_that_of_plain_vllm(running: Running, checkpoint: Path, t
     assert outputs["A"] == [list(solved_by["A_to_B"].draft.ids), list(solved_by["B_to_A"].final.ids)]
     assert outputs["B"] == [list(solved_by["B_to_A"].draft.ids), list(solved_by["A_to_B"].final.ids)]
     assert len({solved_by["A_to_B"].draft.ids, solved_by["B_to_A"].draft.ids, solved_by["base"].final.ids}) == 3
+
+
+def test_a_base_without_a_hash_is_compared_by_its_name(running: Running) -> None:
+    """A name of the hub has no hash before it is downloaded."""
+    players = running.engine.players
+    running.engine.beside(replace(players, base_hash=None))
+    for other in (replace(players, base_hash="0" * 64), replace(players, base_hash=None, base="another")):
+        with pytest.raises(InferenceError, match="has another base"):
+            running.engine.beside(other)
 
 
 def test_the_base_is_the_base_beside_requests_of_adapters(running: Running) -> None:

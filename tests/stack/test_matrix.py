@@ -22,6 +22,7 @@ from safetensors.torch import load_file, save_file
 import agon_verl.matrix.__main__ as command
 from agon_verl.evaluate.__main__ import split_at
 from agon_verl.evaluate.results import Results
+from agon_verl.files import lock
 from agon_verl.matrix.__main__ import arguments_to_plan, matrix
 from agon_verl.matrix.cells import join_metrics, notice, parity, seconds_needed, set_aside_metrics, steps
 from agon_verl.matrix.plan import Cell, MatrixError, Plan, read_plan
@@ -414,23 +415,24 @@ def test_the_notice_of_a_run_is_its_longest_step_and_room_to_save(tmp_path: Path
 
 
 @pytest.mark.parametrize(
-    ("change", "message"),
+    ("change", "to", "message"),
     [
-        ("evaluate: [--data, toy.parquet]", "needs recipe, arms, seeds, evaluate"),
-        ("overrides: [trainer.total_training_steps=2]", "at_onec is not a field"),
-        ("  grpo: {}", "method=gpro is unknown"),
-        ("seeds: [0, 1]", "seeds=3 must be a list"),
+        ("evaluate: [--data, toy.parquet]", "", "needs recipe, arms, seeds, evaluate"),
+        ("overrides: [trainer.total_training_steps=2]", "at_onec: 2", "at_onec is not a field"),
+        ("  grpo: {}", "  grpo: {method: gpro}", "method=gpro is unknown"),
+        ("seeds: [0, 1]", "seeds: 3", "seeds=3 must be a list"),
+        ("seeds: [0, 1]", "seeds: [0, 0]", "must be different whole numbers"),
+        ("seeds: [0, 1]", "seeds: [one]", "must be different whole numbers"),
+        ("  grpo: {}", "  grpo: {overrides: a=1}", "arm grpo: overrides='a=1' must be a list"),
+        ("  grpo: {}", "  grpo: {modes: A}", "arm grpo: modes='A' must be a list"),
+        ("  grpo: {}", "  grpo: {modes: [C]}", "modes=C is unknown"),
+        ("overrides: [trainer.total_training_steps=2]", "at_once: 0", "at_once=0 must be a whole number from 1 on"),
     ],
 )
-def test_a_plan_that_cannot_be_read(tmp_path: Path, change: str, message: str) -> None:
-    bad = {
-        "evaluate: [--data, toy.parquet]": "",
-        "overrides: [trainer.total_training_steps=2]": "at_onec: 2",
-        "  grpo: {}": "  grpo: {method: gpro}",
-        "seeds: [0, 1]": "seeds: 3",
-    }
+def test_a_plan_that_cannot_be_read(tmp_path: Path, change: str, to: str, message: str) -> None:
     path = tmp_path / "plan.yaml"
-    path.write_text(PLAN.replace(change, bad[change]))
+    assert change in PLAN
+    path.write_text(PLAN.replace(change, to))
     with pytest.raises(MatrixError, match=message):
         read_plan(path, tmp_path)
 
@@ -440,24 +442,16 @@ def test_a_plan_that_cannot_be_read(tmp_path: Path, change: str, message: str) -
 STEPS = """
 import subprocess, sys, time
 from pathlib import Path
-subprocess.Popen(["sleep", "600"], start_new_session=True)  # as Ray's processes, which outlive a command that fails
+# As vLLM's processes, which outlive a command that fails and give themselves a title.
+title = "import setproctitle, time; setproctitle.setproctitle('engine' * 99); print(flush=True); time.sleep(600)"
+child = subprocess.Popen([sys.executable, "-c", title], start_new_session=True, stdout=subprocess.PIPE)
+child.stdout.readline()
+print(child.pid, flush=True)
 Path(sys.argv[2]).touch()
 while not Path(sys.argv[1]).exists():
     time.sleep(0.05)
 sys.exit(3)
 """
-
-
-def children(folder: Path) -> set[str]:
-    """Processes of commands whose environment names this folder."""
-    found = set()
-    for entry in Path("/proc").glob("[0-9]*"):
-        try:
-            if f"MATRIX_TEST={folder}".encode() in (entry / "environ").read_bytes().split(b"\0"):
-                found.add(entry.name)
-        except OSError:
-            continue
-    return found
 
 
 @pytest.mark.parametrize("obeys", [True, False])
@@ -477,12 +471,10 @@ def test_a_command_is_asked_to_end_and_killed_at_the_limit(tmp_path: Path, obeys
         return float("inf") if began.exists() else 0.0
 
     command = [sys.executable, str(script), str(request), str(began)]
-    ended = Here(clock)(command, {"MATRIX_TEST": str(tmp_path)}, tmp_path / "log", Stopping(ask, soon))
+    ended = Here(clock)(command, {}, tmp_path / "log", Stopping(ask, soon))
     assert ended == Ended(3 if obeys else -signal.SIGKILL, stopped=True) and len(asked) == 1
-    deadline = time.monotonic() + 60
-    while children(tmp_path) and time.monotonic() < deadline:
-        time.sleep(0.05)
-    assert not children(tmp_path)
+    child = Path("/proc", (tmp_path / "log").read_text().strip(), "stat")
+    assert not child.exists() or child.read_text().split()[2] == "Z"
 
 
 def test_a_command_without_a_limit_runs_to_its_end_and_its_output_is_added(tmp_path: Path) -> None:
@@ -501,6 +493,37 @@ def test_starts_are_staggered(tmp_path: Path) -> None:
         run(command, {}, tmp_path / "log", Stopping(lambda _: None, lambda: 0.0))
     first, second = map(float, (tmp_path / "log").read_text().split())
     assert second - first >= 1.5  # a command alone takes less than a second
+
+
+def test_a_command_whose_turn_comes_too_late_is_not_started(tmp_path: Path) -> None:
+    clock = Clock()
+    clock.stop()
+    never = Stopping(lambda _: pytest.fail("asked"), lambda: 0.0)
+    assert Here(clock)(["false"], {}, tmp_path / "log", never) == Ended(1, stopped=True)
+    assert not (tmp_path / "log").exists()
+
+
+def test_a_command_joins_a_running_cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`ray start` leaves this file; without it the command's Ray has a folder of its own, below the user's."""
+    monkeypatch.setenv("RAY_TMPDIR", str(tmp_path))
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    command = [sys.executable, "-c", "import os; print(os.environ['RAY_TMPDIR'])"]
+    for cluster in (False, True):
+        if cluster:
+            (tmp_path / "ray").mkdir()
+            (tmp_path / "ray" / "ray_current_cluster").write_text("10.0.0.1:6379")
+        Here(Clock())(command, {}, tmp_path / "log", Stopping(lambda _: None, lambda: 0.0))
+    alone, joined = map(Path, (tmp_path / "log").read_text().split())
+    assert joined == tmp_path and alone.parent == tmp_path
+
+
+def test_two_matrices_into_one_folder(tmp_path: Path) -> None:
+    play(tmp_path, Commands())
+    with (tmp_path / ".lock").open("w") as held:
+        lock(held)
+        with pytest.raises(MatrixError, match="is in use by another matrix"):
+            play(tmp_path, Commands())
+    play(tmp_path, Commands())
 
 
 def test_an_interrupted_matrix_stops_its_commands(tmp_path: Path) -> None:

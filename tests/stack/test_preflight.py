@@ -439,6 +439,15 @@ def test_two_runs_into_one_folder(tmp_path: Path) -> None:
     lock_output(str(tmp_path)).close()
 
 
+def test_a_request_to_stop_an_earlier_run_is_removed(tmp_path: Path) -> None:
+    (request := tmp_path / "stop").touch()
+    lock_output(str(tmp_path)).close()
+    assert request.exists()  # made while this process starts
+    os.utime(request, (0, 0))
+    lock_output(str(tmp_path)).close()
+    assert not request.exists()
+
+
 def test_storage_without_locks_is_used_with_a_warning(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
