@@ -138,6 +138,11 @@ class AgonConfig:
             raise ConfigError(_sentence(error)) from None
 
 
+def gpus_per_replica(rollout: DictConfig) -> int:
+    """Of one vLLM engine, from verl's `actor_rollout_ref.rollout`."""
+    return rollout.tensor_model_parallel_size * rollout.data_parallel_size * rollout.pipeline_model_parallel_size
+
+
 def _sentence(error: ValidationError) -> str:
     """The first error, as `agon.reward=sum: Input should be 'coop', 'adv' or 'margin'`."""
     first = error.errors()[0]

@@ -15,6 +15,14 @@ TEMPLATE = (
 )
 
 
+def make_folder(folder: Path) -> Path:
+    """`model/`, `train.parquet` (64 problems) and `val.parquet` (8)."""
+    make_model(folder / "model")
+    make_data(folder / "train.parquet", 64)
+    make_data(folder / "val.parquet", 8)
+    return folder
+
+
 def make_model(folder: Path) -> Path:
     special = ["<|pad|>", "<|end|>", "<|user|>", "<|assistant|>"]
     bpe = Tokenizer(models.BPE())

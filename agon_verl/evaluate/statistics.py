@@ -175,7 +175,7 @@ def error_correlation(first: Outcomes, second: Outcomes) -> float | None:
     a, b = (np.array([pair[side] for pair in pairs], dtype=float) for side in (0, 1))
     if len(pairs) == 0 or not a.std() or not b.std():
         return None
-    return float(((a - a.mean()) * (b - b.mean())).mean() / (a.std() * b.std()))
+    return float(np.corrcoef(a, b)[0, 1])
 
 
 @dataclass(frozen=True, slots=True)

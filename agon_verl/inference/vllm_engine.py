@@ -85,9 +85,9 @@ class Engine(Chat):
 
     def beside(self, players: Players) -> "Engine":
         """Another pair over the same base, on the same vLLM. To close one is to close both."""
-        own, other = self.players, players
-        hashed = own.base_hash and other.base_hash  # a base that is not downloaded yet has only its name
-        if own.base_hash != other.base_hash if hashed else own.base != other.base:
+        hashes = [each.base_hash for each in (self.players, players)]
+        same = hashes[0] == hashes[1] if all(hashes) else self.players.base == players.base  # not downloaded: no hash
+        if not same:
             raise InferenceError(f"{players.target} has another base than {self.players.target}: evaluate it by itself")
         engine = copy(self)
         Chat.__init__(engine, players)

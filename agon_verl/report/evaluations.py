@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from itertools import groupby
 
 from agon_verl.evaluate.markdown import decimal, number, percent, sampling_of, signed
+from agon_verl.evaluate.results import Results
 from agon_verl.evaluate.statistics import exact_interval, paired
 from agon_verl.evaluate.summary import CASCADE, EITHER, POST_HOC, Summary, sources, summaries
 from agon_verl.matrix import rows as matrix
@@ -138,7 +139,7 @@ def results(methods: Sequence[Method], evaluations: Entries) -> Section:
         tables.append(SectionTable(head, body, f"{source}: {problems} problems"))
         if len({entry.method for entry in entries}) > 1:
             all_rows = [_row(entry, expected[entry.method]) for entry in entries]
-            tables += _differences(shown, entries, source)
+            tables += _differences(methods, shown, entries, source)
             tables += _every_seed(methods, shown, source)
             tables.append(SectionTable(_HEAD, all_rows, f"{source}: every way of answering", folded=True))
     if any(run.seed is not None for run in runs):
@@ -155,7 +156,7 @@ def results(methods: Sequence[Method], evaluations: Entries) -> Section:
         directions = [(run.name, run.results.direction) for run in runs if run.results]
         notes += [f"{name}: the direction was chosen {d.why}." for name, d in directions if d.chosen and d.why]
     notes += [f"{run.name} {run.state}: {run.error}" for run in runs if run.error]
-    notes += [f"{run.name} failed the parity check: {run.parity}" for run in runs if run.parity]
+    notes += [f"{run.name} failed the parity check and is not compared: {run.parity}" for run in runs if run.parity]
     caption = "Compare pass@1 by its interval, and together with the tokens that it costs."
     return Section("results", "Results", caption, _MISSING, tables=tables, notes=notes)
 
@@ -177,8 +178,11 @@ def _row(entry: Entry, expected: int) -> list[str]:
     ]
 
 
-def _differences(shown: Sequence[Entry], entries: Sequence[Entry], source: str) -> list[SectionTable]:
-    """From each reference, on the problems that both have, all seeds together."""
+def _differences(
+    methods: Sequence[Method], shown: Sequence[Entry], entries: Sequence[Entry], source: str
+) -> list[SectionTable]:
+    """From each reference, on the problems and seeds that both have, all seeds together."""
+    by_method = {m.name: m for m in methods}
     by_name = {(entry.kind, entry.way): entry for entry in reversed(entries)}  # of several arms of a method, the first
     references = [by_name[name] for name in matrix.REFERENCES if name in by_name]
     if not references:
@@ -187,13 +191,26 @@ def _differences(shown: Sequence[Entry], entries: Sequence[Entry], source: str) 
     for reference in references:
         rows = []
         for entry in [entry for entry in shown if entry.way != POST_HOC and entry is not reference]:
-            if test := paired(entry.summary.outcomes, reference.summary.outcomes):
+            runs = _comparable(by_method[entry.method], by_method[reference.method])
+            own, other = (summaries(each, source) for each in runs)
+            if not (entry.way in own and reference.way in other):
+                continue
+            if test := paired(own[entry.way].outcomes, other[reference.way].outcomes):
                 interval = f"{signed(test.interval.low)} to {signed(test.interval.high)}" if test.interval else "–"
                 difference, p = signed(test.difference), f"{test.p:.2g}"
                 rows.append([entry.name, entry.label, difference, interval, p, str(test.problems)])
         title = f"{source}: against {reference.name}, {reference.label}, on the same problems"
         tables += [SectionTable(_DIFFERENCES_HEAD, rows, title)] if rows else []
     return tables
+
+
+def _comparable(first: Method, second: Method) -> tuple[list[Results], list[Results]]:
+    """The runs of both that passed the parity check, of the seeds that both have; a run without a seed, with all."""
+    runs = [[(run.seed, run.results) for run in m.runs if run.results and not run.parity] for m in (first, second)]
+    seeds = [{seed for seed, _ in each} for each in runs]
+    shared = seeds[0] | seeds[1] if None in seeds[0] | seeds[1] else seeds[0] & seeds[1]
+    own, other = ([results for seed, results in each if seed in shared] for each in runs)
+    return own, other
 
 
 def _every_seed(methods: Sequence[Method], shown: Sequence[Entry], source: str) -> list[SectionTable]:

@@ -17,6 +17,8 @@ from ray.actor import ActorHandle
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 from verl.plugin.platform import get_platform
 
+from agon_verl.config import gpus_per_replica
+
 # vLLM queues requests itself. With verl's 1,000, a ping would wait behind them and count as no answer.
 MAX_CONCURRENCY = 1_000_000
 METHODS = (  # of the server that verl and this package call
@@ -87,7 +89,6 @@ def early_options(config: DictConfig) -> list[dict[str, Any]]:
     if len(nodes) > 1:
         return []
     rollout, platform = config.actor_rollout_ref.rollout, get_platform()
-    gpus = rollout.tensor_model_parallel_size * rollout.data_parallel_size * rollout.pipeline_model_parallel_size
     env_vars = {**dict.fromkeys(platform.ray_noset_envvars(), "1"), **platform.rollout_env_vars()}
     return [
         {
@@ -96,7 +97,7 @@ def early_options(config: DictConfig) -> list[dict[str, Any]]:
             "runtime_env": {"env_vars": env_vars},
             "max_concurrency": MAX_CONCURRENCY,
         }
-        for replica in range(config.trainer.n_gpus_per_node // gpus)
+        for replica in range(config.trainer.n_gpus_per_node // gpus_per_replica(rollout))
     ]
 
 

@@ -6,7 +6,6 @@ settings again, for runs that are started in another way.
 
 import json
 import logging
-import math
 import operator
 import os
 import subprocess
@@ -21,7 +20,7 @@ from hydra.experimental.callback import Callback
 from omegaconf import DictConfig, ListConfig, OmegaConf
 from packaging.version import Version
 
-from agon_verl.config import AgonConfig
+from agon_verl.config import AgonConfig, gpus_per_replica
 from agon_verl.errors import CheckpointError, ConfigError
 from agon_verl.files import lock
 from agon_verl.game.prompts import challenge_messages
@@ -175,11 +174,10 @@ def check_settings(config: DictConfig) -> None:
             f"data.max_response_length = {need}: raise it to that"
         )
     gpus = config.trainer.n_gpus_per_node * config.trainer.nnodes
-    sizes = rollout.tensor_model_parallel_size, rollout.data_parallel_size, rollout.pipeline_model_parallel_size
-    if gpus % (each := math.prod(sizes)):
+    if gpus % (each := gpus_per_replica(rollout)):
         raise ConfigError(
-            f"actor_rollout_ref.rollout.tensor_model_parallel_size={sizes[0]}: a replica has {each} GPUs, and "
-            f"trainer.nnodes × trainer.n_gpus_per_node = {gpus} is not a multiple of it; change either"
+            f"actor_rollout_ref.rollout.tensor_model_parallel_size={rollout.tensor_model_parallel_size}: a replica has "
+            f"{each} GPUs, and trainer.nnodes × trainer.n_gpus_per_node = {gpus} is not a multiple of it; change either"
         )
     _check_micro_batches(config)
 
@@ -497,8 +495,9 @@ def keep_compiled(config: DictConfig) -> None:
     import torch
 
     rollout, settings = config.actor_rollout_ref.rollout, config.trainer
-    engines = settings.n_gpus_per_node * settings.nnodes // rollout.tensor_model_parallel_size
-    if engines == 1 and Version(torch.__version__) >= Version("2.10"):
+    if settings.n_gpus_per_node * settings.nnodes == gpus_per_replica(rollout) and Version(
+        torch.__version__
+    ) >= Version("2.10"):
         os.environ.setdefault("VLLM_DISABLE_COMPILE_CACHE", "0")
 
 

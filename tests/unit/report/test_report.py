@@ -130,6 +130,22 @@ def test_the_main_table(matrix_html: str) -> None:
     assert "against grpo, A alone" in text and "this overestimates its accuracy" in text
 
 
+def test_a_run_with_another_budget_is_not_compared(tmp_path: Path) -> None:
+    """Nor are the runs of the other methods with its seed: whatever its results are, the differences stay the same."""
+    folder = write_matrix(tmp_path / "m", ("grpo", "adv"), seeds=2, steps=2, n=40)  # grpo/seed_0 has another budget
+    rows = []
+    for share in (0.0, 1.0):
+        for run, modes, right in (("grpo", ("A", "A_to_A"), share), ("adv", ("A_to_B", "B_to_A"), 1 - share)):
+            values = results(dict.fromkeys(modes, right), random.Random(0), 40)
+            write(folder / run / "seed_0" / "eval" / "results.json", json.dumps(values))
+        record = json.loads((folder / "matrix.json").read_text())
+        record["cells"]["adv/seed_1"] = {"state": "evaluated", "parity": "ok"}
+        write(folder / "matrix.json", json.dumps(record))
+        page = Page(report(folder, out=tmp_path / f"out_{share}"))
+        rows.append([row for row in page.rows if len(row) == 6 and row[0] == "adv" and row[-1] == "40"])
+    assert rows[0] == rows[1] and rows[0]
+
+
 def test_arms_with_names_of_their_own(tmp_path: Path) -> None:
     """An arm is shown as its method is, compared with the references, and its command is on the page."""
     folder = write_matrix(tmp_path / "m", ("grpo", "coop", "adv"), seeds=2, steps=2, n=40)
