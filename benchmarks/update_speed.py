@@ -3,6 +3,7 @@
     PYTHONPATH=. python benchmarks/update_speed.py --model QWEN2.5-CODER-1.5B --out outputs/update_speed.jsonl
     PYTHONPATH=. python benchmarks/update_speed.py --model TINY --rows 8 --cap 64 --micro-batch 256   (a CPU)
     PYTHONPATH=. python benchmarks/update_speed.py --table outputs/update_speed.jsonl
+    PYTHONPATH=. python benchmarks/update_speed.py --model PATH --variants larger --profile FOLDER     one more update
 
 The engine alone, with adapter B: no vLLM, no Ray. Rows as in `benchmarks/update_memory.py`: log-normal lengths with a
 mean of a third of the cap. Each variant has an engine of its own, one update as warm-up, then `--repeats` updates.
@@ -24,6 +25,7 @@ from unittest import mock
 
 import torch
 from peft.tuners.lora.layer import Linear
+from torch.profiler import profile
 from verl.workers.engine.fsdp.transformer_impl import FSDPEngineWithLMHead
 
 from agon_verl.actor.engine import MultiAdapterEngine
@@ -68,7 +70,8 @@ VARIANTS = {
 }
 
 
-def measure(variant: Variant, args: argparse.Namespace) -> dict[str, Any]:
+def measure(name: str, args: argparse.Namespace) -> dict[str, Any]:
+    variant = VARIANTS[name]
     gpu = not cpu_only()
     lengths = lengths_of(args.rows, args.cap, args.prompt)
     layout, limit = "packed" if variant.packed else "padded", args.micro_batch * variant.larger
@@ -89,6 +92,10 @@ def measure(variant: Variant, args: argparse.Namespace) -> dict[str, Any]:
             if gpu:
                 torch.cuda.synchronize()
             seconds.append(time.perf_counter() - started)
+        if args.profile:
+            with profile() as profiler:
+                update(engine, loss, lengths, layout, limit, args.prompt)
+            write_profile(profiler, args.profile / f"{name}.txt")
     rates = sorted(sum(lengths) / each for each in seconds[1:])
     memory = {}
     if gpu:
@@ -103,6 +110,13 @@ def measure(variant: Variant, args: argparse.Namespace) -> dict[str, Any]:
         "range": [round(rates[0]), round(rates[-1])],
         **{name: round(size, 2) for name, size in memory.items()},
     }
+
+
+def write_profile(profiler: profile, path: Path) -> None:
+    """The operators with the most time of their own, on the processor that matters: the GPU where there is one."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    order = "self_cpu_time_total" if cpu_only() else "self_cuda_time_total"
+    path.write_text(profiler.key_averages().table(sort_by=order, row_limit=60, max_name_column_width=90))
 
 
 def table(path: Path) -> str:
@@ -135,6 +149,7 @@ def main() -> None:
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--override", nargs="*", default=[], help="of the recipe, as on verl's command line")
     parser.add_argument("--out", type=Path, default=Path("outputs/update_speed.jsonl"))
+    parser.add_argument("--profile", type=Path, metavar="FOLDER", help="profile one more update of each variant")
     parser.add_argument("--table", type=Path, metavar="FILE", help="print the table of an earlier run, and run nothing")
     args = parser.parse_args()
     if args.table:
@@ -143,12 +158,11 @@ def main() -> None:
     args.out.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory() as store, one_rank(Path(store), "gloo" if cpu_only() else "cpu:gloo,cuda:nccl"):
         for name in args.variants:
-            variant = VARIANTS[name]
             try:
-                result = measure(variant, args)
+                result = measure(name, args)
             except torch.OutOfMemoryError as error:
                 result = {"error": f"out of memory: {str(error).splitlines()[0][:120]}"}
-            write({"variant": name, **asdict(variant), **result}, args.out)
+            write({"variant": name, **asdict(VARIANTS[name]), **result}, args.out)
             gc.collect()
             if not cpu_only():
                 torch.cuda.empty_cache()

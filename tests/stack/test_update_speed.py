@@ -17,12 +17,13 @@ def test_variants_are_measured_and_listed(
     out = tmp_path / "out.jsonl"
     sizes = ["--rows", "4", "--cap", "32", "--prompt", "8", "--micro-batch", "64", "--repeats", "1"]
     line = ["update_speed", "--model", str(tmp_path / "model"), "--out", str(out), *sizes]
-    monkeypatch.setattr(sys, "argv", [*line, "--variants", "packed", "default"])
+    monkeypatch.setattr(sys, "argv", [*line, "--variants", "packed", "default", "--profile", str(tmp_path / "traces")])
     update_speed.main()
     before, after = map(json.loads, out.read_text().splitlines())
     assert (before["variant"], before["fsdp"], before["peft"], before["micro_batch"]) == ("packed", True, True, 128)
     assert (after["variant"], after["fsdp"], after["peft"], after["micro_batch"]) == ("default", False, False, 64)
     assert before["tokens"] == after["tokens"] > 0 and after["tokens_per_second"] > 0
+    assert "aten::mm" in (tmp_path / "traces" / "default.txt").read_text()
     printed = capsys.readouterr().out
     assert "| packed | " in printed and "| default | " in printed
 
