@@ -12,9 +12,10 @@ from examples.toy.problems import WordProblem, distinct, row
 
 def split(settings: ToySettings) -> tuple[list[WordProblem], list[WordProblem]]:
     """Training and held-out problems. No held-out sum is in the training set or in the pre-training corpus."""
-    held_out = distinct(random.Random(f"held-out {settings.seed}"), settings.held_out)
+    held_out = distinct(random.Random(f"held-out {settings.seed}"), settings.held_out, digits=settings.digits)
     keys = {problem.key for problem in held_out}
-    return distinct(random.Random(f"train {settings.seed}"), settings.train_problems, keys), held_out
+    rng = random.Random(f"train {settings.seed}")
+    return distinct(rng, settings.train_problems, keys, settings.digits), held_out
 
 
 def build(folder: Path, settings: ToySettings) -> None:

@@ -8,7 +8,7 @@ from transformers import PreTrainedTokenizerFast
 
 from agon_verl.game.prompts import challenge_messages
 from agon_verl.game.withhold import withhold_answer
-from examples.toy.problems import stream
+from examples.toy.problems import DIGITS, stream
 from examples.toy.traces import SlipRates, Solution, solve
 
 CHALLENGES = 0.5  # share of the solutions that answer a challenge prompt
@@ -32,9 +32,11 @@ class Row:
     learn: list[bool]
 
 
-def solutions(rng: random.Random, count: int, rates: SlipRates, held_out: Collection) -> Iterator[Text]:
+def solutions(
+    rng: random.Random, count: int, rates: SlipRates, held_out: Collection, digits: Sequence[int] = DIGITS
+) -> Iterator[Text]:
     """Solved problems, none of them held out; half are drafts, half are challenges to such a draft."""
-    problems = stream(rng, held_out)
+    problems = stream(rng, held_out, digits)
     for _ in range(count):
         problem = next(problems)
         messages = [{"role": "user", "content": problem.text}]

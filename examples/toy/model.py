@@ -16,6 +16,7 @@ from tqdm import tqdm
 from transformers import PreTrainedTokenizerFast, Qwen3Config, Qwen3ForCausalLM
 
 from examples.toy.corpus import Row, drills, encode, solutions
+from examples.toy.problems import DIGITS
 from examples.toy.tokenizer import train_tokenizer
 from examples.toy.traces import SlipRates
 
@@ -25,6 +26,7 @@ class ToySettings:
     """Everything that determines the model and its data."""
 
     seed: int = 0
+    digits: tuple[int, ...] = DIGITS
     held_out: int = 200
     train_problems: int = 1024
     solutions: int = 12_800
@@ -61,7 +63,7 @@ def make_model(vocabulary: int, tokenizer: PreTrainedTokenizerFast, settings: To
 def pretrain(folder: Path, held_out: set[tuple[int, str, int]], settings: ToySettings) -> None:
     """Train tokenizer and model from scratch and save both in `folder`, in Hugging Face's format."""
     rng = random.Random(settings.seed)
-    texts = list(solutions(rng, settings.solutions, settings.slips, held_out))
+    texts = list(solutions(rng, settings.solutions, settings.slips, held_out, settings.digits))
     tokenizer = train_tokenizer(part for t in texts[:3000] for part in (t.messages[-1]["content"], t.completion))
     rows = encode(texts + list(drills(rng, settings.drills)), tokenizer)
     torch.manual_seed(settings.seed)

@@ -1,11 +1,11 @@
 """Word problems with one sum each, and their exact answers.
 
-Numbers have two or three digits, so the only difficulty is column arithmetic: the carries of an addition and the
-borrows of a subtraction. The toy model is made unreliable exactly there (`traces.py`).
+The only difficulty is column arithmetic: the carries of an addition and the borrows of a subtraction. The toy model is
+made unreliable exactly there (`traces.py`). The quickstart has numbers of two or three digits.
 """
 
 import random
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 
 DATA_SOURCE = "toy/arithmetic"
@@ -13,6 +13,7 @@ NAMES = ("Ann", "Ben", "Eva", "Leo", "Mia", "Tom")
 THINGS = ("apples", "books", "cards", "coins", "pens", "shells")
 GAINS = ("buys", "finds", "gets")
 LOSSES = ("loses", "sells", "uses")
+DIGITS = (2, 3)  # of the numbers
 
 
 @dataclass(frozen=True)
@@ -39,10 +40,11 @@ def has_trouble(a: int, sign: str, b: int) -> bool:
     return a % 10 + b % 10 > 9 if sign == "+" else a % 10 < b % 10
 
 
-def draw(rng: random.Random) -> WordProblem:
+def draw(rng: random.Random, digits: Sequence[int] = DIGITS) -> WordProblem:
     """One random problem. Most of those whose ones column needs no carry or borrow are rejected as too easy."""
     while True:
-        low, high = rng.choice(((11, 99), (101, 999)))
+        length = rng.choice(digits)
+        low, high = 10 ** (length - 1) + 1, 10**length - 1
         a, b = rng.randint(low, high), rng.randint(low, high)
         sign = rng.choice("+-")
         if sign == "-" and a - b < low:
@@ -58,18 +60,22 @@ def story(rng: random.Random, a: int, sign: str, b: int) -> str:
     return f"{name} has {a} {things} and {change}. How many {things} does {name} have now?"
 
 
-def stream(rng: random.Random, exclude: Collection[tuple[int, str, int]] = ()) -> Iterator[WordProblem]:
+def stream(
+    rng: random.Random, exclude: Collection[tuple[int, str, int]] = (), digits: Sequence[int] = DIGITS
+) -> Iterator[WordProblem]:
     """Endless problems, none of them in `exclude`; a sum may come back in other words."""
     while True:
-        problem = draw(rng)
+        problem = draw(rng, digits)
         if problem.key not in exclude:
             yield problem
 
 
-def distinct(rng: random.Random, count: int, exclude: Collection[tuple[int, str, int]] = ()) -> list[WordProblem]:
+def distinct(
+    rng: random.Random, count: int, exclude: Collection[tuple[int, str, int]] = (), digits: Sequence[int] = DIGITS
+) -> list[WordProblem]:
     """`count` problems with different sums, none of them in `exclude`."""
     by_sum: dict[tuple[int, str, int], WordProblem] = {}
-    problems = stream(rng, exclude)
+    problems = stream(rng, exclude, digits)
     while len(by_sum) < count:
         problem = next(problems)
         by_sum.setdefault(problem.key, problem)

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from examples.toy.problems import WordProblem
 
-COLUMNS = ("Ones", "tens", "hundreds")
+COLUMNS = ("Ones", "tens", "hundreds", "thousands", "ten-thousands")
 
 
 @dataclass(frozen=True)
