@@ -23,6 +23,7 @@ from verl.experimental.agent_loop.agent_loop import AgentLoopOutput, register
 from verl.experimental.agent_loop.single_turn_agent_loop import SingleTurnAgentLoop
 from verl.trainer.ppo.v1.agent_loop_tq import AgentLoopManagerTQ, AgentLoopWorkerTQ
 from verl.utils import tensordict_utils as tu
+from verl.utils.tokenizer.continuous_token import ContinuousTokenBuilder
 from verl.workers.rollout.llm_server import LLMServerClient
 
 from agon_verl.config import AgonConfig
@@ -78,9 +79,15 @@ class _Client:
 class AgonAgentLoop(SingleTurnAgentLoop):
     """Draft, withhold, challenge; each stage is verl's single turn under one adapter."""
 
+    continuous_token_builder: Any
+
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.game = AgonConfig.read(self.config)
+        if self.continuous_token_builder is None:  # in verl 0.9.0 it is optional, and a prompt is the plain template
+            self.continuous_token_builder = ContinuousTokenBuilder(
+                self.tokenizer, chat_template_kwargs=self.apply_chat_template_kwargs
+            )
         self.server_manager: Any = _Client(self.server_manager)
         self._reader = TagKeeper(self.tokenizer, self.game.reasoning_tags)
         self._control = ControlTokens(self.tokenizer, self.game.reasoning_tags)
