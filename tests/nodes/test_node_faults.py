@@ -1,4 +1,4 @@
-"""The worker node lost in a step, in a sync and in a save, and the link to it cut.
+"""The worker node lost in a step, in a sync and in a save, and the link to it cut for 30 s and for ever.
 
 One folder, one command: each run continues where the one before was broken off, with the node back in the cluster. A
 run must end with a reason; `TIME_LIMIT` in `tests/real/runs.py` is what counts as a hang. What happened is written to
@@ -6,6 +6,7 @@ run must end with a reason; `TIME_LIMIT` in `tests/real/runs.py` is what counts 
 """
 
 import re
+import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -14,17 +15,22 @@ from pathlib import Path
 import pytest
 
 from agon_verl.pair import checkpoint
-from tests.nodes.cluster import ADDRESSES, HEAD, WORKER, Cluster
+from tests.nodes.cluster import ADDRESSES, HEAD, WORKER, Cluster, cluster
 from tests.real.runs import Run, sizes, succeeded, wait_for_step
 
 pytestmark = pytest.mark.timeout(3600)  # the first test waits for all runs
 STEPS = 100  # more than the faults leave time for
+CUT = 30.0  # seconds
+SHORT_CUT = "link cut for 30 s in an update"
+# With Ray's own settings it is a matter of seconds whether a node outlives such a cut. These go to `ray start`.
+PATIENT = {"RAY_health_check_failure_threshold": "10", "RAY_grpc_keepalive_timeout_ms": "120000"}
 # Each fault with the node of verl's trainer, for which Ray would choose one at random.
 TRAINER = {
     "raylet killed in an update": WORKER,
     "raylet killed in a sync": WORKER,
     "raylet killed in a save": HEAD,
-    "link cut in an update": HEAD,
+    SHORT_CUT: HEAD,
+    "link cut for ever in an update": HEAD,
 }
 FAULTS = tuple(TRAINER)
 SENTENCE = re.compile(r"RunFailed: |CheckpointError: |agon-verl: the trainer's process ")
@@ -78,9 +84,10 @@ def probe(folder: Path, trainer: str) -> dict[str, str]:
 
 
 def broken(nodes: Cluster, tiny: Path, root: Path, folder: Path, fault: str) -> Outcome:
-    """Start the command, let it take a step, and break it in the next."""
+    """Start the command, let it take a step, and break it in the next. A run that outlives it takes two more."""
     broken_at: list[float] = []
     start = newest(root)
+    goal = start + 4 if fault == SHORT_CUT else STEPS
 
     def act() -> None:
         broken_at.append(time.time())
@@ -88,12 +95,14 @@ def broken(nodes: Cluster, tiny: Path, root: Path, folder: Path, fault: str) -> 
             nodes.kill_raylet(WORKER)
         else:
             nodes.link(WORKER, "down")
+        if fault == SHORT_CUT:
+            threading.Timer(CUT, nodes.link, (WORKER, "up")).start()
 
     def meanwhile() -> None:
         wait_for_step(folder / "metrics.jsonl", start + 1)
         hit(folder, fault.split()[-1], act)
 
-    run = nodes.submit(folder, *command(tiny, root), env=probe(folder, TRAINER[fault]), meanwhile=meanwhile)
+    run = nodes.submit(folder, *command(tiny, root, goal), env=probe(folder, TRAINER[fault]), meanwhile=meanwhile)
     return Outcome(run, newest(root), time.time() - broken_at[0])
 
 
@@ -119,8 +128,11 @@ def outcomes(nodes: Cluster, tiny: Path, root: Path, tmp_path_factory: pytest.Te
 
 @pytest.mark.parametrize("fault", FAULTS)
 def test_a_run_ends_with_a_sentence(outcomes: dict[str, Outcome], fault: str) -> None:
-    assert outcomes[fault].run.returncode != 0
-    assert "start the same command again" in outcomes[fault].sentence
+    """Where Ray keeps the node through a short cut, the run goes on to its end."""
+    ended = outcomes[fault]
+    if fault != SHORT_CUT or ended.run.returncode != 0:
+        assert ended.run.returncode != 0
+        assert "start the same command again" in ended.sentence
 
 
 @pytest.mark.parametrize("fault", FAULTS)
@@ -138,3 +150,13 @@ def test_the_same_command_goes_on_after_each(
     runs = [outcomes[fault].run for fault in FAULTS[1:]]
     for before, run in zip(FAULTS, [*runs, last], strict=True):
         assert f"global_step_{outcomes[before].after}, setting global step to" in run.output
+
+
+def test_a_run_goes_on_after_a_short_cut_where_ray_is_patient(namespaces: None, tiny: Path, tmp_path: Path) -> None:
+    with cluster(PATIENT) as nodes:
+        nodes.start(HEAD)
+        nodes.start(WORKER)
+        ended = broken(nodes, tiny, tmp_path / "run", tmp_path / "patient", SHORT_CUT)
+    succeeded(ended.run)
+    assert ended.steps == [1, 2, 3, 4]
+    assert ended.after == 4
