@@ -111,9 +111,8 @@ def training(tokenizer: PreTrainedTokenizerFast, _: Path, draft: str) -> list[li
     async def run() -> None:
         config = composed("+recipe=agon")
         family = "qwen2" if "im_end" in tokenizer.chat_template else "llama"  # for verl's prompt builder
-        loop = AgonAgentLoop(
-            DictConfigWrap(config), Server(), tokenizer, None, RLHFDataset, DictConfigWrap(config.data), family
-        )
+        whole, data = DictConfigWrap(config), DictConfigWrap(config.data)
+        loop = AgonAgentLoop(whole, Server(), tokenizer, None, RLHFDataset, data, hf_model_type=family)
         method = {"reads": "summary"}
         await loop.run(
             {}, raw_prompt=PROBLEM, drafter="A", challenger="B", method=method, challenge_sampling={}, priority=0

@@ -38,7 +38,7 @@ def attempt(**of_the_template: Any) -> Attempt:
 
     async def run() -> Attempt:
         data = DictConfigWrap(config.data)
-        loop = AgonAgentLoop(DictConfigWrap(config), None, tokenizer, None, RLHFDataset, data, "qwen2")
+        loop = AgonAgentLoop(DictConfigWrap(config), None, tokenizer, None, RLHFDataset, data, hf_model_type="qwen2")
         return loop._attempt(PROBLEM, draft)
 
     return asyncio.run(run())
