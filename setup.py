@@ -1,4 +1,4 @@
-"""Package metadata. Run as `pip install -e .` inside an environment that already has verl 0.9.1."""
+"""Package metadata. Run as `pip install -e .` inside an environment that already has verl 0.9.0 or 0.9.1."""
 
 import re
 from pathlib import Path
@@ -55,10 +55,10 @@ setup(
         "verl.plugins": ["agon = agon_verl.plugin"],
         "console_scripts": ["agon = agon_verl.__main__:main"],
     },
-    # verl is pinned because we subclass its internals. torch, vLLM, ray and transformers are not named at all:
-    # installing a plugin must never move them in a working verl environment.
+    # We subclass verl's internals, so these are the versions that passed tests/versions.py. torch, vLLM, ray and
+    # transformers are not named at all: installing a plugin must never move them in a working verl environment.
     install_requires=[
-        "verl==0.9.1",
+        "verl>=0.9.0,<=0.9.1",
         "TransferQueue==0.1.11",
         "hydra-core",
         "math-verify[antlr4_9_3]==0.9.0",  # of its parsers, the one that goes with hydra-core

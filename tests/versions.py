@@ -64,7 +64,7 @@ def python_with(source: Path, folder: Path) -> Path:
     (metadata,) = installed.glob("verl-*.dist-info")
     describe(packages / "verl-0.dist-info", metadata, ("Version:", f"Version: {version_of(source)}"))
     (metadata,) = installed.glob("agon_verl-*.dist-info")
-    describe(packages / "agon_verl-0.dist-info", metadata, ("Requires-Dist: verl=", "Requires-Dist: verl"))
+    describe(packages / "agon_verl-0.dist-info", metadata, ("Requires-Dist: verl", "Requires-Dist: verl"))
     return folder / "bin" / "python"
 
 
