@@ -35,8 +35,8 @@ def test_every_method_of_the_server_can_be_called() -> None:
     public = {name for name, _ in inspect.getmembers(MultiAdapterServer) if not name.startswith("_")}
     inside = {"run_server", "run_headless", "lora_as_adapter"}
     refused = {"set_pd_peer"}  # of disaggregated servers: preflight refuses them
-    later = {"get_rollout_config", "open_submission_gate", "resume_engine_generation"}  # than verl 0.9.0
-    assert set(METHODS) - later <= public - inside - refused <= set(METHODS)
+    newer = {"get_rollout_config", "open_submission_gate", "resume_engine_generation"}  # than verl 0.9.0
+    assert set(METHODS) - newer <= public - inside - refused <= set(METHODS)
     assert all(inspect.iscoroutinefunction(getattr(ServerProcess, name)) for name in METHODS)
 
 
