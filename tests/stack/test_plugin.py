@@ -2,6 +2,7 @@
 
 import importlib.metadata
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -32,6 +33,19 @@ def test_unmet_requirement_is_one_sentence_with_the_fix(
     monkeypatch.setattr(importlib.metadata, "requires", lambda _: ["peft", "e2b; extra == 'e2b'", requirement])
     message = plugin.unmet_requirement()
     assert message is not None and all(word in message for word in words)
+
+
+@pytest.mark.parametrize(
+    ("version", "runs"), [("0.8.0", 0), ("0.9.0", 1), ("0.9.1", 1), ("0.9.2", 0), ("0.10.0.dev", 0)]
+)
+def test_versions_of_verl_that_were_not_tried_are_refused_by_name(
+    monkeypatch: pytest.MonkeyPatch, version: str, runs: bool
+) -> None:
+    (pin,) = re.findall(r'"(verl[<=>].*?)",\n', (ROOT / "setup.py").read_text())
+    monkeypatch.setattr(importlib.metadata, "requires", lambda _: [pin])
+    monkeypatch.setattr(importlib.metadata, "version", lambda _: version)
+    message = plugin.unmet_requirement()
+    assert message is None if runs else f"but {version} is installed" in str(message)
 
 
 def import_verl(requirement: str, *arguments: str) -> subprocess.CompletedProcess:
