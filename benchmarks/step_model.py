@@ -171,7 +171,7 @@ class _Running:
 
 @dataclass(frozen=True)
 class Generation:
-    """Of the slowest replica, in seconds; `reads` is the part that memory takes, `waits` the fixed part."""
+    """Of the slowest replica, in seconds; `fixed`, `reads` (memory) and `computes` are its parts."""
 
     seconds: float
     first_draft: float  # when the first draft has ended
@@ -241,7 +241,7 @@ def update_seconds(rows: Sequence[int], setting: Setting) -> float:
     if not rows:
         return 0.0
     trainer, shape, gpus = setting.trainer, setting.shape, setting.gpus
-    ranks = [[] for _ in range(min(gpus, len(rows)))]  # type: list[list[int]]
+    ranks: list[list[int]] = [[] for _ in range(min(gpus, len(rows)))]
     loads = [0] * len(ranks)
     for row in sorted(rows, reverse=True):
         lightest = loads.index(min(loads))
@@ -324,7 +324,7 @@ class Step:
 
 
 def step_of(pairs: Sequence[PairLengths], setting: Setting) -> Step:
-    """Pairs are dealt to the replicas in turn; a live share below 1 leaves the last rows out of the updates."""
+    """Replicas get the pairs in turn; a live share below 1 leaves the last rows out of the updates."""
     replicas = [generate(own, setting) for r in range(setting.replicas) if (own := pairs[r :: setting.replicas])]
     trained = pairs[: round(setting.live * len(pairs))]
     return Step(

@@ -87,7 +87,10 @@ def test_a_run_is_submitted_once_all_nodes_are_there(slurm: dict[str, str], tmp_
     address, head, worker, job = calls
     assert "--nodelist=first python -c" in address
     assert "--nodelist=first ray start --block" in head and "--head" in head
-    assert "--nodes=1 --ntasks=1 --overlap --exclude=first ray start --block" in worker and "--address=" in worker
+    assert (
+        "--nodes=1 --ntasks=1 --cpus-per-task=4 --overlap --exclude=first ray start" in worker
+        and "--address=" in worker
+    )
     assert "--nodelist=first ray job submit" in job
     assert not [*tmp_path.glob(".agon-*")]  # the token is deleted with the job
 
