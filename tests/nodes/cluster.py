@@ -188,7 +188,10 @@ def cluster(environment: Mapping[str, str] | None = None, python: str = sys.exec
         finally:
             for place in ADDRESSES:
                 kill_marked(made.mark(place))
-            for command in (["link", "del", f"{prefix}b"], *(["netns", "del", f"{prefix}-{p}"] for p in ADDRESSES)):
+            # Cables too: a namespace may outlive its name, and would keep them.
+            cables = [["link", "del", f"{prefix}{place[0]}"] for place in ADDRESSES]
+            names = [["netns", "del", f"{prefix}-{place}"] for place in ADDRESSES]
+            for command in (["link", "del", f"{prefix}b"], *cables, *names):
                 subprocess.run(["ip", *command], check=False, capture_output=True)
 
 
