@@ -17,27 +17,18 @@ from pathlib import Path
 from typing import Any
 
 from agon_verl.trainer.memory import GIB, DecoderShape
-from benchmarks.random_model import COMMON
-from benchmarks.random_model import SHAPES as QWEN3
+from benchmarks import step_model
+from benchmarks.step_model import Card
 from examples.gpu_settings import GpuSettings, TooSmall, Work, cached_token, fit, prompt_length
 
-
-@dataclass(frozen=True)
-class Card:
-    name: str
-    gib: int
-    flops: float  # per second, bfloat16, dense
-    bandwidth: float  # bytes per second
-
-
-CARDS = (  # by the makers' data sheets
-    Card("24 GB (RTX 4090)", 24, 165e12, 1.01e12),
-    Card("48 GB (L40S)", 48, 362e12, 0.86e12),
-    Card("80 GB (H100)", 80, 989e12, 3.35e12),
-    Card("141 GB (H200)", 141, 989e12, 4.8e12),
-)
-MEASURED = CARDS[-1]
-SHAPES = {name: DecoderShape.of({**COMMON, **numbers}) for name, numbers in QWEN3.items()}
+MEASURED = step_model.CARDS["h200"]
+CARDS = {  # by the makers' data sheets
+    "24 GB (RTX 4090)": Card(24, 165e12, 1.01e12),
+    "48 GB (L40S)": Card(48, 362e12, 0.86e12),
+    "80 GB (H100)": step_model.CARDS["h100"],
+    "141 GB (H200)": MEASURED,
+}
+SHAPES = {name: step_model.SHAPES[name] for name in ("qwen3-0.6b", "qwen3-1.7b", "qwen3-4b")}
 CAPS = (1024, 4096, 15_360)
 PROBLEMS, N, PROBLEM = 16, 8, 100
 EFFICIENCY = 0.12  # of the arithmetic of the card, where no update was measured; Qwen2.5-Coder-1.5B reached 0.10 padded
@@ -113,10 +104,10 @@ def _notes(settings: GpuSettings) -> str:
 
 
 def table(figures: Figures) -> str:
-    lines = [f"| model | cap | {' | '.join(card.name for card in CARDS)} |", "|---|---|" + "---|" * len(CARDS)]
+    lines = [f"| model | cap | {' | '.join(CARDS)} |", "|---|---|" + "---|" * len(CARDS)]
     for name in SHAPES:
         for cap in CAPS:
-            cells = " | ".join(cell(name, cap, card, figures) for card in CARDS)
+            cells = " | ".join(cell(name, cap, card, figures) for card in CARDS.values())
             lines.append(f"| {name.replace('qwen', 'Qwen').upper().replace('QWEN', 'Qwen')} | {cap:,} | {cells} |")
     return "\n".join(lines)
 

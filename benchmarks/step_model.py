@@ -27,6 +27,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from agon_verl.trainer.memory import GIB, DecoderShape
+from examples.gpu_settings import cached_token
 
 SHAPES = {  # from the models' own config.json
     "qwen3-0.6b": DecoderShape(1024, 28, 16, 8, 128, 3072, 151_936, tied=True),
@@ -134,16 +135,11 @@ class Setting:
         return self.gpus // self.tp
 
     @property
-    def token_bytes(self) -> int:
-        """A key and a value per layer, in half precision."""
-        return 2 * 2 * self.shape.layers * self.shape.key_heads * self.shape.head
-
-    @property
     def cache_tokens(self) -> float:
         """Of a replica."""
         weights = 2 * self.shape.parameters / self.tp
         per_gpu = self.cache if self.cache is not None else 0.5 * self.card.gib * GIB - weights - 3.5 * GIB
-        return self.tp * per_gpu / self.token_bytes
+        return self.tp * per_gpu / cached_token(self.shape)
 
     def lengths(self, seed: int) -> list[PairLengths]:
         """Geometric: every token ends the completion with the same probability, and the cap ends it in any case."""
@@ -217,7 +213,7 @@ def generate(pairs: Sequence[PairLengths], setting: Setting) -> Generation:
             waiting.appendleft(last)
             continue
         fixed += steps * step
-        reads += steps * (weights + setting.token_bytes * (cached + count * (steps + 1) / 2) / bandwidth)
+        reads += steps * (weights + cached_token(shape) * (cached + count * (steps + 1) / 2) / bandwidth)
         computes += steps * count * sampled
         cached += steps * count
         for each in running:

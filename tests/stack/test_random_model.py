@@ -7,6 +7,8 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer, Qwen3Config, Qwen3ForCausalLM
 
+from agon_verl.trainer.memory import DecoderShape
+from benchmarks import step_model
 from benchmarks.random_model import COMMON, SHAPES, write
 from tests.tiny import make_model
 
@@ -19,6 +21,7 @@ def test_shapes_have_the_released_models_number_of_parameters(shape: str, parame
     with torch.device("meta"):
         model = Qwen3ForCausalLM(Qwen3Config(**COMMON, **SHAPES[shape]))
     assert sum(p.numel() for p in model.parameters()) / 1e9 == pytest.approx(parameters, rel=0.005)
+    assert DecoderShape.of({**COMMON, **SHAPES[shape]}) == step_model.SHAPES[shape]
 
 
 @pytest.mark.parametrize("mean", [20, 2000])

@@ -5,6 +5,7 @@ import asyncio
 import inspect
 
 import pytest
+import verl
 from omegaconf import DictConfig, OmegaConf
 from verl.workers.rollout.replica import RolloutReplicaRegistry, get_rollout_replica_class
 from verl.workers.rollout.vllm_rollout.vllm_async_server import vLLMHttpServer
@@ -36,7 +37,8 @@ def test_every_method_of_the_server_can_be_called() -> None:
     inside = {"run_server", "run_headless", "lora_as_adapter"}
     refused = {"set_pd_peer"}  # of disaggregated servers: preflight refuses them
     newer = {"get_rollout_config", "open_submission_gate", "resume_engine_generation"}  # than verl 0.9.0
-    assert set(METHODS) - newer <= public - inside - refused <= set(METHODS)
+    missing = set() if verl.__version__ == "0.9.1" else newer
+    assert public - inside - refused == set(METHODS) - missing
     assert all(inspect.iscoroutinefunction(getattr(ServerProcess, name)) for name in METHODS)
 
 

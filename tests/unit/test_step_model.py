@@ -30,6 +30,8 @@ from benchmarks.step_model import (
     token_flops,
     update_seconds,
 )
+from examples.gpu_settings import cached_token
+from tests.unit.trainer.test_memory import QWEN3_06B
 
 PAPER = Setting()
 PAIRS = PAPER.lengths(0)
@@ -44,7 +46,7 @@ def alone(pair: PairLengths, setting: Setting) -> float:
     for prompt, length in ((pair.draft_prompt, pair.draft), (pair.challenge_prompt, pair.challenge)):
         seconds += prompt * per_token
         for token in range(1, length + 1):
-            memory = 2 * shape.parameters + setting.token_bytes * (prompt + token)
+            memory = 2 * shape.parameters + cached_token(setting.shape) * (prompt + token)
             seconds += engine.fixed + memory / bandwidth + per_token
             seconds += engine.sampler * shape.vocabulary / bandwidth
     return seconds
@@ -93,7 +95,7 @@ def test_a_cache_of_one_row_plays_one_after_the_other() -> None:
     pairs = [PairLengths(10, 500, 20, 500)] * 6
     setting = replace(PAPER, cap=500, problem=10, summary=10, max_num_seqs=1)
     assert generate(pairs, setting).fixed == pytest.approx(6 * 1000 * setting.engine.fixed)
-    small = replace(setting, max_num_seqs=256, cache=525 * setting.token_bytes)
+    small = replace(setting, max_num_seqs=256, cache=525 * cached_token(setting.shape))
     result = generate(pairs, small)
     assert result.fixed <= 6 * 1000 * setting.engine.fixed and result.seconds >= generate(pairs, setting).reads
 
@@ -185,21 +187,11 @@ def test_named_shapes_are_as_large_as_their_names(name: str, billions: float) ->
 
 
 def test_a_shape_comes_from_a_config(tmp_path: Path) -> None:
-    config = {
-        "hidden_size": 1024,
-        "num_hidden_layers": 28,
-        "num_attention_heads": 16,
-        "num_key_value_heads": 8,
-        "head_dim": 128,
-        "intermediate_size": 3072,
-        "vocab_size": 151_936,
-        "tie_word_embeddings": True,
-    }
-    (tmp_path / "config.json").write_text(json.dumps(config))
+    (tmp_path / "config.json").write_text(json.dumps(QWEN3_06B))
     assert shape_of(str(tmp_path)) == shape_of(str(tmp_path / "config.json")) == SHAPES["qwen3-0.6b"]
     with pytest.raises(SystemExit, match="neither a config.json nor one of qwen3-0.6b"):
         shape_of("qwen")
-    (tmp_path / "config.json").write_text(json.dumps({**config, "num_experts": 8}))
+    (tmp_path / "config.json").write_text(json.dumps({**QWEN3_06B, "num_experts": 8}))
     with pytest.raises(SystemExit, match="not a dense decoder"):
         shape_of(str(tmp_path))
 
