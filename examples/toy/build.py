@@ -1,13 +1,19 @@
-"""Builds the toy model and its data: `python -m examples.toy.build FOLDER` in the root of the repository."""
+"""Builds a toy model and its data, in the root of the repository:
 
+    python -m examples.toy.build FOLDER                                        the quickstart's
+    python -m examples.toy.build FOLDER --digits 3 4 --solutions 25600 --train 2048 --held-out 400 --slips 0.5 0.2 0.5
+                                                                               the second study's (docs/evidence.md)
+"""
+
+import argparse
 import random
-import sys
 from pathlib import Path
 
 import pandas as pd
 
 from examples.toy.model import ToySettings, pretrain
 from examples.toy.problems import WordProblem, distinct, row
+from examples.toy.traces import SlipRates
 
 
 def split(settings: ToySettings) -> tuple[list[WordProblem], list[WordProblem]]:
@@ -27,5 +33,27 @@ def build(folder: Path, settings: ToySettings) -> None:
     pretrain(folder / "model", {problem.key for problem in held_out}, settings)
 
 
+def main() -> None:
+    default = ToySettings()
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("--digits", type=int, nargs="+", default=default.digits, help="of the numbers")
+    parser.add_argument("--solutions", type=int, default=default.solutions, help="in the pre-training corpus")
+    parser.add_argument("--train", type=int, default=default.train_problems, help="training problems")
+    parser.add_argument("--held-out", type=int, default=default.held_out, help="held-out problems")
+    slips = (default.slips.alone, default.slips.after_right, default.slips.after_wrong)
+    names = ("ALONE", "AFTER_RIGHT", "AFTER_WRONG")
+    parser.add_argument("--slips", type=float, nargs=3, metavar=names, default=slips, help="rates of forgotten carries")
+    args = parser.parse_args()
+    settings = ToySettings(
+        digits=tuple(args.digits),
+        solutions=args.solutions,
+        train_problems=args.train,
+        held_out=args.held_out,
+        slips=SlipRates(*args.slips),
+    )
+    build(args.folder, settings)
+
+
 if __name__ == "__main__":
-    build(Path(sys.argv[1]), ToySettings())
+    main()
