@@ -1,8 +1,8 @@
 """Builds a toy model and its data, in the root of the repository:
 
-    python -m examples.toy.build FOLDER                                        the quickstart's
-    python -m examples.toy.build FOLDER --digits 3 4 --solutions 25600 --train 2048 --held-out 400 --slips 0.5 0.2 0.5
-                                                                               the second study's (docs/evidence.md)
+python -m examples.toy.build FOLDER                                        the quickstart's
+python -m examples.toy.build FOLDER --digits 3 4 --solutions 25600 --train 2048 --held-out 400 --slips 0.5 0.2 0.5
+                                                                           the second study's (docs/evidence.md)
 """
 
 import argparse
