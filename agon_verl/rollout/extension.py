@@ -1,5 +1,6 @@
 """Runs inside vLLM's worker processes: takes several adapters out of one weight transfer."""
 
+import os
 from collections.abc import Sequence
 from typing import Any
 
@@ -8,21 +9,24 @@ from verl.utils.vllm import TensorLoRARequest
 from verl.workers.rollout.vllm_rollout.utils import vLLMColocateWorkerExtension
 
 from agon_verl.cpu.platform import cpu_only
-from agon_verl.rollout.wire import parse_sync_name
+from agon_verl.rollout.wire import NODE, parse_sync_name, socket_of_run
 
 if cpu_only():
     import agon_verl.cpu.lora  # noqa: F401
 
 
 class MultiAdapterWorkerExtension(vLLMColocateWorkerExtension):
-    """The only changes: a LoRA transfer contains several adapters, each with an id of its own, and ends before vLLM
-    takes them.
+    """The only changes: a LoRA transfer contains several adapters, each with an id of its own, ends before vLLM takes
+    them, and has a socket that no other run uses.
 
     During the transfer the trainer waits for an answer to each bucket. An error there would leave it without one, and
     the receiver's clean-up would replace the error by one of its own: shared memory that the traceback still refers to.
     """
 
     _received: Sequence[tuple[str, torch.Tensor]] = ()
+
+    def _get_zmq_handle(self) -> str:
+        return socket_of_run(super()._get_zmq_handle(), os.environ[NODE])
 
     def update_weights_from_ipc(self, peft_config: dict[str, Any], **kwargs: Any) -> None:
         super().update_weights_from_ipc(peft_config=peft_config, **kwargs)

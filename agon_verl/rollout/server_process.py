@@ -7,6 +7,7 @@ vLLM at once and only in its own process; verl's server is constructed inside it
 
 import importlib
 import inspect
+import os
 from collections.abc import Awaitable, Callable
 from functools import cached_property
 from typing import Any
@@ -18,6 +19,7 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 from verl.plugin.platform import get_platform
 
 from agon_verl.config import gpus_per_replica
+from agon_verl.rollout.wire import NODE
 
 # vLLM queues requests itself. With verl's 1,000, a ping would wait behind them and count as no answer.
 MAX_CONCURRENCY = 1_000_000
@@ -52,6 +54,7 @@ class ServerProcess:
     """The first call to the server constructs it, and raises what its constructor raises."""
 
     def __init__(self, **settings: Any) -> None:
+        os.environ[NODE] = ray.get_runtime_context().get_node_id()  # vLLM's processes inherit it
         self._module, self._settings = importlib.import_module("agon_verl.rollout.server"), settings
 
     async def take_settings(self, **settings: Any) -> None:

@@ -2,9 +2,11 @@
 
 verl's sender waits for an answer to each bucket without end. An exception where vLLM takes the adapters closes that
 connection without an answer, and a process that dies gives none. The trainer's process would wait for ever, and with it
-everything that it has learned. So while it waits, the sender asks the server whether vLLM has failed.
+everything that it has learned. So while it waits, the sender asks the server whether vLLM has failed, and it does not
+wait for ever.
 """
 
+import time
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -16,8 +18,10 @@ from verl.workers.rollout.vllm_rollout.bucketed_weight_transfer import BucketedW
 
 from agon_verl.errors import AgonError
 from agon_verl.rollout.watchdog import describe_error
+from agon_verl.rollout.wire import socket_of_run
 
 ASK_SECONDS = 2.0
+LONGEST_WAIT = 600.0  # seconds; adapters take a few
 
 
 class SyncFailed(AgonError, RuntimeError):
@@ -42,8 +46,11 @@ class _CheckedSocket:
         return self._socket.recv()
 
     def _wait(self, event: int) -> None:
+        begun = time.monotonic()
         while not self._socket.poll(ASK_SECONDS * 1000, event):
             self._check()
+            if time.monotonic() - begun > LONGEST_WAIT:
+                raise TimeoutError(f"vLLM runs, but does not read what was sent: no answer in {LONGEST_WAIT:.0f} s")
 
 
 class CheckedSender(BucketedWeightSender):
@@ -69,6 +76,7 @@ class MultiAdapterRollout(vllm_rollout.ServerAdapter):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
+        self.zmq_handle: str = socket_of_run(self.zmq_handle, ray.get_runtime_context().get_node_id())
         # A patch of the one name by which verl creates a sender (vllm_rollout.py:245), in this process alone.
         vllm_rollout.BucketedWeightSender = partial(CheckedSender, check=self._check_server)
 

@@ -8,7 +8,10 @@ from agon_verl.health.pair_statistics import Pair
 
 MODEL_TYPE = "agon_pair"  # the key of our engine in verl's registry
 ADAPTER = "adapter"  # the field of a row with the name of the adapter that generated it
+NODE = "AGON_RAY_NODE"  # environment variable of vLLM's processes: the id of their Ray node
 PROBLEM = "problem"  # names a problem among what the reward function returns for a challenge
+
+_SOCKET = "/rl-colocate-zmq-"
 
 
 def past_of(adapter: str) -> str:
@@ -29,6 +32,15 @@ def sync_name(adapter: str, lora_id: int, parameter: str) -> str:
 def parse_sync_name(name: str) -> tuple[str, int, str]:
     adapter, lora_id, parameter = name.split(":", 2)
     return adapter, int(lora_id), parameter
+
+
+def socket_of_run(handle: str, node: str) -> str:
+    """verl's socket for a sync, with the id of the Ray node in its name.
+
+    verl names it after the Ray job. The first jobs of two local Rays have the same id, so two runs on one machine would
+    take each other's adapters if they synced at the same time.
+    """
+    return handle.replace(_SOCKET, f"{_SOCKET}{node[:16]}-")
 
 
 def pair_of(extra_fields: dict[str, Any]) -> Pair:

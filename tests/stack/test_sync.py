@@ -7,18 +7,20 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import torch
 from verl.workers.rollout.replica import RolloutMode
 from verl.workers.rollout.vllm_rollout.bucketed_weight_transfer import BucketedWeightReceiver
+from verl.workers.rollout.vllm_rollout.utils import vLLMColocateWorkerExtension
 from vllm.model_executor.models.utils import WeightsMapper
 
 from agon_verl.rollout import sync
 from agon_verl.rollout.extension import MultiAdapterWorkerExtension
 from agon_verl.rollout.server import MultiAdapterServer
 from agon_verl.rollout.sync import CheckedSender
-from agon_verl.rollout.wire import sync_name
+from agon_verl.rollout.wire import NODE, socket_of_run, sync_name
 
 WAIT = 120  # seconds after which a sender counts as hung; the first import of vLLM takes a part of them
 TENSORS = {
@@ -93,6 +95,28 @@ def test_a_receiver_that_never_comes_ends_the_sender(handle: str) -> None:
         raise RuntimeError("the engine has died")
 
     assert str(send(handle, check)) == "the engine has died"
+
+
+def test_a_receiver_that_never_comes_to_a_healthy_engine_ends_the_sender(
+    handle: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sync, "ASK_SECONDS", 0.01)
+    monkeypatch.setattr(sync, "LONGEST_WAIT", 0.1)
+    assert "does not read what was sent" in str(send(handle, lambda: None))
+
+
+def test_two_runs_on_one_machine_have_sockets_of_their_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first job of each local Ray has the same id, and so had their sockets: one run took the other's adapters."""
+    monkeypatch.setenv("VERL_RAY_JOB_ID", "01000000")
+    worker: Any = object.__new__(MultiAdapterWorkerExtension)
+    worker.local_rank, worker.model_runner = 0, SimpleNamespace()
+    handles = []
+    for node in ("a" * 56, "b" * 56):
+        monkeypatch.setenv(NODE, node)
+        handles.append(worker._get_zmq_handle())
+        assert handles[-1] == socket_of_run(vLLMColocateWorkerExtension._get_zmq_handle(worker), node)
+        assert node[:16] in handles[-1] and len(handles[-1]) < 107
+    assert handles[0] != handles[1]
 
 
 class FullEngine:
