@@ -5,8 +5,8 @@ A length depends on the seed, the problem, the session and the stage only. It is
 has 2N sessions of a problem where Agon has N sessions of two stages: the first N have the lengths of the drafts, the
 others those of the challenges.
 
-With `wait_for` no rollout begins before that file is there. So several runs can start up together on one machine, which
-takes minutes, and step one after the other.
+With `wait_for` no rollout begins before that file is there, and FILE.waits says that one waits. So
+several runs can start up together on one machine, which takes minutes, and step one after the other.
 
 `step_time.py` names these classes in verl's `agent_loop_config_path`, under the names of the loops they replace.
 """
@@ -47,8 +47,10 @@ class _Lengths:
 
 
 async def wait(file: str | None) -> None:
-    while file and not Path(file).exists():
-        await asyncio.sleep(0.1)
+    if file and not Path(file).exists():
+        Path(f"{file}.waits").touch()
+        while not Path(file).exists():
+            await asyncio.sleep(0.1)
 
 
 class FixedSingleTurn(SingleTurnAgentLoop):

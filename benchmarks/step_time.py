@@ -10,7 +10,9 @@
     agon     the recipe; with vLLM's memory kept, updates are streamed
     plain    the recipe with `agon.streamed=false`
 
-Without options stock and agon run, with `--fair` also fair and plain, one after the other on one machine. All arms have
+Without options stock and agon run, with `--fair` also fair and plain, one after the other on one machine. `--together`
+starts them up at the same time, which takes minutes, and lets them step in turn; the GPU must have room for all, and
+vLLM's cache a stated size (`…engine_kwargs.vllm.kv_cache_memory_bytes`). All arms have
 the same model, problems and their order, caps, schedule and reward, and with `--mean-length` the same number of tokens
 in each rollout (`fixed_lengths.py`). The reward is random (`coin_reward.py`), so that every group is live unless all
 its completions are equal: the worst case for Agon, which skips dead groups while stock verl trains on them.
@@ -29,8 +31,10 @@ import statistics
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -215,12 +219,13 @@ def arms(args: argparse.Namespace) -> dict[str, Arm]:
 
 
 def _arm(name: str, own: list[str], args: argparse.Namespace) -> Arm:
-    stock, lengths = name in STOCK, {"mean": args.mean_length, "seed": args.seed, "wait_for": args.wait_for}
+    turn = str(turn_of(name, args.out)) if args.together else None
+    stock, lengths = name in STOCK, {"mean": args.mean_length, "seed": args.seed, "wait_for": turn}
     loop: dict[str, Any] | None = None
-    if stock and (args.mean_length or args.wait_for or name != "stock"):
+    if stock and (args.mean_length or turn or name != "stock"):
         target = {"name": "single_turn_agent", "_target_": "benchmarks.fixed_lengths.FixedSingleTurn"}
         loop = {**target, **lengths, "lean": name != "stock"}
-    elif args.mean_length or args.wait_for:
+    elif args.mean_length or turn:
         loop = {"name": "agon", "_target_": "benchmarks.fixed_lengths.FixedPair", **lengths}
     overrides = [
         *own,
@@ -290,6 +295,55 @@ def run(name: str, arm: Arm, out: Path, watch: Callable[[str, Path], None] | Non
     if process.returncode or not complete(name, arm, out):
         raise ArmFailed(f"{name} ended after {len(_logged(out, name))} steps: see {out / f'{name}.log'}")
     return metrics
+
+
+def run_in_turn(chosen: Mapping[str, Arm], out: Path) -> list[str]:
+    """Returns what failed; the others can still be measured."""
+    problems = []
+    for name, arm in chosen.items():
+        try:
+            run(name, arm, out)
+        except ArmFailed as error:
+            problems.append(str(error))
+    return problems
+
+
+def turn_of(name: str, out: Path) -> Path:
+    """The file that an arm waits for, if several start together."""
+    return out / f"{name}.turn"
+
+
+def waits_at(turn: Path) -> Path:
+    """What `fixed_lengths.py` writes when an arm is ready for its turn."""
+    return Path(f"{turn}.waits")
+
+
+def run_together(chosen: Mapping[str, Arm], out: Path) -> list[str]:
+    """Start the arms up, and when all of them wait or have ended, let one after the other step. Returns what failed."""
+    turns, stopped, problems = {name: turn_of(name, out) for name in chosen}, threading.Event(), []
+    for turn in turns.values():
+        for old in (turn, waits_at(turn)):
+            old.unlink(missing_ok=True)
+
+    def watch(*_: object) -> None:
+        if stopped.is_set():
+            raise ArmFailed("stopped")
+
+    with ThreadPoolExecutor(len(chosen) or 1) as pool:
+        try:
+            ends = {name: pool.submit(run, name, arm, out, watch) for name, arm in chosen.items()}
+            while not all(ends[name].done() or waits_at(turn).exists() for name, turn in turns.items()):
+                time.sleep(0.2)
+            for name, turn in turns.items():
+                turn.touch()
+                if isinstance(error := ends[name].exception(), ArmFailed):
+                    problems.append(str(error))
+                elif error:
+                    raise error
+        except BaseException:  # also the end by a signal
+            stopped.set()
+            raise
+    return problems
 
 
 def complete(name: str, arm: Arm, out: Path) -> bool:
@@ -391,10 +445,9 @@ def arguments(description: str | None, out: str) -> argparse.ArgumentParser:
     parser.add_argument("--layout", choices=("packed", "padded"), help="of rows, except in stock; padded on a CPU")
     parser.add_argument("--ranks", type=int, default=1)
     parser.add_argument(
-        "--wait-for",
-        metavar="FILE",
-        help="start up, and wait for this file before the first rollout, so that other arms can start meanwhile; the "
-        "table then has no start-up time",
+        "--together",
+        action="store_true",
+        help="start all arms up at the same time, then step in turn; the table then has no start-up time",
     )
     parser.add_argument(
         "overrides", nargs="*", help="further settings, as verl's command takes them; ARM:setting=value for one arm"
@@ -424,13 +477,8 @@ def main() -> None:
     parser.add_argument("--table", action="store_true", help="run nothing")
     args = parsed(parser)
     chosen = args.only or (("stock", "fair", "agon", "plain") if args.fair else ("stock", "agon"))
-    problems = []
-    for name, arm in arms(args).items():
-        if name in chosen and not args.table and not complete(name, arm, args.out):
-            try:
-                run(name, arm, args.out)
-            except ArmFailed as error:  # the others can still be measured
-                problems.append(str(error))
+    missing = {n: a for n, a in arms(args).items() if n in chosen and not args.table and not complete(n, a, args.out)}
+    problems = run_together(missing, args.out) if args.together else run_in_turn(missing, args.out)
     there = {name: measured(args.out, name) for name in ARMS if (args.out / f"{name}.arm.json").exists()}
     results = {name: rows for name, rows in there.items() if rows}
     if results:

@@ -4,6 +4,8 @@ import asyncio
 import json
 import os
 import sys
+import threading
+import time
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
@@ -340,17 +342,66 @@ def test_a_complete_arm_is_not_run_again(tmp_path: Path) -> None:
 
 
 def test_arms_that_start_together_wait_for_their_turn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    turn = tmp_path / "turn"
-    made_arms = made(monkeypatch, tmp_path, "--wait-for", str(turn))
-    assert {arm.loop["wait_for"] for arm in made_arms.values() if arm.loop} == {str(turn)}
-    assert all(arm.loop for arm in made_arms.values())
+    made_arms = made(monkeypatch, tmp_path, "--together")
+    turns = {name: step_time.turn_of(name, tmp_path) for name in made_arms}
+    assert {name: arm.loop["wait_for"] for name, arm in made_arms.items() if arm.loop} == {
+        name: str(turn) for name, turn in turns.items()
+    }
+    turn = turns["agon"]
 
     async def scene() -> None:
         waiting = asyncio.ensure_future(wait(str(turn)))
         await asyncio.sleep(0.3)
-        assert not waiting.done()
+        assert not waiting.done() and step_time.waits_at(turn).exists()
         turn.touch()
         await asyncio.wait_for(waiting, 10)
         await wait(None)
 
     asyncio.run(scene())
+
+
+def test_one_arm_steps_at_a_time_and_only_when_all_have_started(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made_arms = made(monkeypatch, tmp_path, "--together")
+    events: list[str] = []
+
+    def run(name: str, arm: Arm, out: Path, watch: Any) -> None:
+        time.sleep(0.3 * list(made_arms).index(name))  # they need different times to start
+        events.append("up")
+        if name == "bypass":
+            raise step_time.ArmFailed("bypass ended after 0 steps")
+        turn = step_time.turn_of(name, out)
+        step_time.waits_at(turn).touch()
+        while not turn.exists():
+            time.sleep(0.01)
+        events.append(f"{name} begins")
+        time.sleep(0.1)
+        events.append(f"{name} ends")
+
+    monkeypatch.setattr(step_time, "run", run)
+    assert step_time.run_together(made_arms, tmp_path) == ["bypass ended after 0 steps"]
+    steps = [f"{name} {what}" for name in made_arms if name != "bypass" for what in ("begins", "ends")]
+    assert events == ["up"] * len(made_arms) + steps
+
+
+def test_a_signal_ends_all_arms_that_start_together(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    ended: list[str] = []
+
+    def run(name: str, arm: Arm, out: Path, watch: Any) -> None:
+        try:
+            while True:
+                watch()
+                time.sleep(0.01)
+        finally:
+            ended.append(name)
+
+    def signal(_: float) -> None:
+        raise SystemExit("stopped")
+
+    monkeypatch.setattr(step_time, "run", run)
+    sleep, here = time.sleep, threading.current_thread()
+    monkeypatch.setattr(time, "sleep", lambda s: signal(s) if threading.current_thread() is here else sleep(s))
+    with pytest.raises(SystemExit, match="stopped"):
+        step_time.run_together(made(monkeypatch, tmp_path, "--together"), tmp_path)
+    assert sorted(ended) == sorted(ARMS)
