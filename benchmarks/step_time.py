@@ -58,6 +58,7 @@ TITLES = {
 PARTS = ("gen", "old_log_prob", "adv", "update_actor", "update_weights", "step")
 EARLY = "early_update"  # what streamed updates do during generation
 OF_THE_PAIR = {"model": {"lora"}, "actor": {"optim"}, "rollout": {"n", "agent", "val_kwargs"}}
+STAGGER = 10.0  # seconds between the starts of two arms: stock runs with Rays of their own share the socket of a sync
 ONE_PROCESS = "vllm.v1.executor.uniproc_executor.UniProcExecutor"
 
 
@@ -331,7 +332,10 @@ def run_together(chosen: Mapping[str, Arm], out: Path) -> list[str]:
 
     with ThreadPoolExecutor(len(chosen) or 1) as pool:
         try:
-            ends = {name: pool.submit(run, name, arm, out, watch) for name, arm in chosen.items()}
+            ends = {}
+            for name, arm in chosen.items():
+                ends[name] = pool.submit(run, name, arm, out, watch)
+                time.sleep(STAGGER)
             while not all(ends[name].done() or waits_at(turn).exists() for name, turn in turns.items()):
                 time.sleep(0.2)
             for name, turn in turns.items():

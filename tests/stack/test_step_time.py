@@ -380,6 +380,7 @@ def test_one_arm_steps_at_a_time_and_only_when_all_have_started(
         events.append(f"{name} ends")
 
     monkeypatch.setattr(step_time, "run", run)
+    monkeypatch.setattr(step_time, "STAGGER", 0)
     assert step_time.run_together(made_arms, tmp_path) == ["bypass ended after 0 steps"]
     steps = [f"{name} {what}" for name in made_arms if name != "bypass" for what in ("begins", "ends")]
     assert events == ["up"] * len(made_arms) + steps
@@ -396,12 +397,16 @@ def test_a_signal_ends_all_arms_that_start_together(tmp_path: Path, monkeypatch:
         finally:
             ended.append(name)
 
-    def signal(_: float) -> None:
-        raise SystemExit("stopped")
+    sleep, here = time.sleep, threading.current_thread()
+
+    def interrupted(seconds: float) -> None:
+        if threading.current_thread() is here and seconds != step_time.STAGGER:
+            raise SystemExit("stopped")
+        sleep(seconds)
 
     monkeypatch.setattr(step_time, "run", run)
-    sleep, here = time.sleep, threading.current_thread()
-    monkeypatch.setattr(time, "sleep", lambda s: signal(s) if threading.current_thread() is here else sleep(s))
+    monkeypatch.setattr(step_time, "STAGGER", 0)
+    monkeypatch.setattr(time, "sleep", interrupted)
     with pytest.raises(SystemExit, match="stopped"):
         step_time.run_together(made(monkeypatch, tmp_path, "--together"), tmp_path)
     assert sorted(ended) == sorted(ARMS)
