@@ -146,13 +146,12 @@ def test_adapters_and_moments_are_float32_over_a_base_in_half_precision(tiny: Pa
 
     engine, loss = make_engine(tiny, *half)
     before = snapshot(engine)
-    for seed in range(5):
-        update(engine, loss, batch("B", rows=4, seed=seed))
+    update(engine, loss, batch("B", rows=4, seed=0))  # after more of them, an entry may be back where it was
     assert dtypes(engine) == {True: {torch.float32}, False: {torch.bfloat16}}
     first_moments = [s["exp_avg"] for s in engine.optimizers["B"].state.values()]
     for (name, parameter), moment in zip(adapter_parameters(engine.module, "B").items(), first_moments, strict=True):
         moved = before[name] != _plain(parameter)
-        assert moved[_plain(moment) != 0].float().mean() > 0.999, name  # one can come back to where it was
+        assert moved[_plain(moment) != 0].all(), name
 
     engine.save_checkpoint(str(tmp_path))
     assert {t.dtype for t in load_file(tmp_path / "B" / ADAPTER_FILE).values()} == {torch.float32}
