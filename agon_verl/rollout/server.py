@@ -1,6 +1,7 @@
 """verl's vLLM server with a slot per adapter; the caller of each request names the adapter."""
 
 import argparse
+import asyncio
 from collections.abc import Awaitable, Mapping
 from contextvars import ContextVar
 from typing import Any
@@ -17,6 +18,7 @@ from agon_verl.game.roles import BASE
 from agon_verl.rollout.wire import lora_ids
 
 _adapter: ContextVar[str] = ContextVar("adapter")
+CHECK_SECONDS = 1.0
 SCHEDULER = "agon_verl.rollout.scheduler.sends_once"
 
 
@@ -108,9 +110,18 @@ class MultiAdapterServer(vLLMHttpServer):
             raise self.engine.dead_error
 
     async def ping(self) -> None:
-        """As `check`, and waits for the engine's own loop: it may have lost a thread although its process lives."""
-        await self.check()
-        await self.engine.is_sleeping()
+        """As `check`, and waits for the engine's own loop: it may have lost a thread although its process lives.
+
+        vLLM never answers a call during which its engine dies, so the check goes on while this waits.
+        """
+        answer = asyncio.ensure_future(self.engine.is_sleeping())
+        try:
+            while not answer.done():
+                await self.check()
+                await asyncio.wait([answer], timeout=CHECK_SECONDS)
+        finally:
+            answer.cancel()
+        await answer
 
     async def generate(self, *args: Any, adapter: str, **kwargs: Any) -> TokenOutput:
         _adapter.set(adapter)

@@ -1,6 +1,7 @@
 """vLLM's server in a process that starts before the training processes, in Ray and with the tiny model."""
 
 import asyncio
+import signal
 import sys
 import tempfile
 from collections.abc import Iterator
@@ -12,6 +13,7 @@ import ray
 from omegaconf import DictConfig, OmegaConf
 from ray.actor import ActorHandle
 from verl.workers.rollout.replica import RolloutMode
+from vllm.v1.engine.exceptions import EngineDeadError
 
 from agon_verl.game.roles import BASE
 from agon_verl.rollout.replica import MultiAdapterReplica
@@ -54,21 +56,26 @@ def resolved(*overrides: str) -> DictConfig:
     return config
 
 
-def test_a_server_that_was_started_early_serves(tiny: Path) -> None:
+@pytest.fixture(scope="module")
+def replica(tiny: Path) -> MultiAdapterReplica:
+    """The second of two, with a server that was started early."""
     config = resolved(*sizes(tiny))
     start_servers(config)
     early = dict(_started)
     assert early.keys() == {"vllm_server_0_0", "vllm_server_1_0"}
     replica = replica_of(config, 1)
     asyncio.run(replica.launch_servers())
-    server: ActorHandle = replica.server_handle
-    assert server == early["vllm_server_1_0"] and _started.keys() == {"vllm_server_0_0"}
+    assert replica.server_handle == early["vllm_server_1_0"] and _started.keys() == {"vllm_server_0_0"}
 
     _, planned = early_options(config)
     asked = replica.server_class.asked
     assert asked.pop("scheduling_strategy").node_id == planned.pop("scheduling_strategy").node_id
     assert asked == planned
+    return replica
 
+
+def test_a_server_that_was_started_early_serves(replica: MultiAdapterReplica) -> None:
+    server: ActorHandle = replica.server_handle
     request = {"prompt_ids": [5, 6, 7], "sampling_params": {"max_tokens": 3, "logprobs": True}, "request_id": "1"}
     output = ray.get(server.generate.remote(**request, adapter=BASE))
     assert len(output.token_ids) == len(output.log_probs) == 3
@@ -79,6 +86,28 @@ def test_a_server_that_was_started_early_serves(tiny: Path) -> None:
         return "vllm" in sys.modules
 
     assert not ray.get(replica.workers[0].__ray_call__.remote(imports_vllm))
+
+
+def test_a_ping_that_waits_when_the_engine_dies_says_so(replica: MultiAdapterReplica) -> None:
+    """vLLM itself never answers such a call."""
+
+    def signal_engine(_: Any, name: str) -> None:
+        import os
+
+        import psutil
+
+        engines = [child for child in psutil.Process().children(recursive=True) if "EngineCore" in child.name()]
+        assert len(engines) == 1, engines
+        os.kill(engines[0].pid, signal.Signals[name])
+
+    server: ActorHandle = replica.server_handle
+    ray.get(server.__ray_call__.remote(signal_engine, "SIGSTOP"))
+    ping = server.ping.remote()
+    answered, _ = ray.wait([ping], timeout=3)
+    assert not answered
+    ray.get(server.__ray_call__.remote(signal_engine, "SIGKILL"))
+    with pytest.raises(EngineDeadError):
+        ray.get(ping, timeout=60)
 
 
 def test_without_an_early_start_verl_starts_it_and_gets_the_constructors_error() -> None:
