@@ -1,4 +1,4 @@
-"""Every override that a document shows is accepted by Hydra and by the checks of the config.
+"""Every override that a document shows, and every plan of a study, is accepted by Hydra and the checks of the config.
 
 Documents are the pages, and the comments of the recipes. A command in a code block is composed as it stands; overrides
 in running text are composed one span at a time, on top of `+recipe=agon`.
@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 from omegaconf import OmegaConf
 
+from agon_verl.matrix.plan import read_plan
 from agon_verl.trainer.preflight import check_settings
 from tests.recipes import composed
 
@@ -19,6 +20,7 @@ ROOT = Path(__file__).resolve().parents[2]
 HISTORY = ROOT / "CHANGELOG.md"  # which names what was renamed or removed
 EXAMPLES = {ROOT / "examples" / "knights.py", ROOT / "examples" / "one_gpu.py"}
 PAGES = sorted({*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md"), *EXAMPLES} - {HISTORY})
+PLANS = sorted((ROOT / "docs").glob("*/*.yaml"))
 RECIPES = sorted((ROOT / "recipes").rglob("*.yaml"))
 
 BLOCK = re.compile(r"^```(\w*)\n(.*?)^```", re.DOTALL | re.MULTILINE)
@@ -103,3 +105,12 @@ def test_settings_named_in_running_text_exist() -> None:
     }
     missing = object()
     assert [entry for entry in sorted(named) if OmegaConf.select(config, entry[1], default=missing) is missing] == []
+
+
+@pytest.mark.parametrize("plan", PLANS, ids=lambda path: f"{path.parent.name}/{path.stem}")
+def test_the_cells_of_a_plan_are_accepted(plan: Path, tmp_path: Path) -> None:
+    written = tmp_path / "plan.yaml"
+    written.write_text(plan.read_text().replace("INPUTS", "inputs").replace("RATE", "1e-4"))
+    read = read_plan(written, tmp_path / "out")
+    for cell in {cell.arm.name: cell for cell in read.cells}.values():
+        check_settings(composed(*read.training(cell)))
