@@ -89,23 +89,20 @@ def test_a_server_that_was_started_early_serves(replica: MultiAdapterReplica) ->
 
 
 def test_a_ping_that_waits_when_the_engine_dies_says_so(replica: MultiAdapterReplica) -> None:
-    """vLLM itself never answers such a call."""
+    """vLLM itself never answers such a call. The replica is of no use afterwards."""
 
-    def signal_engine(_: Any, name: str) -> None:
-        import os
-
+    def send(_: Any, sent: signal.Signals) -> None:
         import psutil
 
-        engines = [child for child in psutil.Process().children(recursive=True) if "EngineCore" in child.name()]
-        assert len(engines) == 1, engines
-        os.kill(engines[0].pid, signal.Signals[name])
+        (engine,) = (child for child in psutil.Process().children(recursive=True) if "EngineCore" in child.name())
+        engine.send_signal(sent)
 
     server: ActorHandle = replica.server_handle
-    ray.get(server.__ray_call__.remote(signal_engine, "SIGSTOP"))
+    ray.get(server.__ray_call__.remote(send, signal.SIGSTOP))
     ping = server.ping.remote()
     answered, _ = ray.wait([ping], timeout=3)
     assert not answered
-    ray.get(server.__ray_call__.remote(signal_engine, "SIGKILL"))
+    ray.get(server.__ray_call__.remote(send, signal.SIGKILL))
     with pytest.raises(EngineDeadError):
         ray.get(ping, timeout=60)
 
