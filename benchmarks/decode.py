@@ -351,7 +351,8 @@ def run_variant(name: str, options: argparse.Namespace, line: Sequence[str]) -> 
     """A process group of its own, which ends with the time limit. Its output is in a file beside the results."""
     log = options.out.with_suffix(f".{name}.log")
     environment = {"VLLM_USE_FLASHINFER_SAMPLER": "0", "VLLM_NO_USAGE_STATS": "1", **os.environ}
-    environment |= {"PYTHONUNBUFFERED": "1", **chosen(name).environment}
+    # A fork would inherit the threads of `make_adapters`, and hang in its first product.
+    environment |= {"PYTHONUNBUFFERED": "1", "VLLM_WORKER_MULTIPROC_METHOD": "spawn", **chosen(name).environment}
     command = [sys.executable, "-m", "benchmarks.decode", *line, "--measure", name]
     with log.open("wb") as output:
         process = subprocess.Popen(
