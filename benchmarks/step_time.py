@@ -45,7 +45,7 @@ from omegaconf import OmegaConf
 HERE = Path(__file__).resolve().parent
 RECIPE = HERE.parent / "recipes" / "recipe" / "agon.yaml"
 WARM_UP = 2
-GRAPH_SIZES = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512)
+GRAPH_SIZES = (1, 2, 4, 8, 16, 32, 64, 128, 256, 384, 512, 640, 768, 1024, 1536, 2048)
 STOCK, AGON = ("stock", "fair", "bypass"), ("agon", "plain")
 ARMS = (*STOCK, *AGON)
 TITLES = {

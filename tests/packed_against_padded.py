@@ -19,6 +19,7 @@ from tensordict import NonTensorData, NonTensorStack, TensorDict
 from verl.utils import tensordict_utils as tu
 from verl.utils.config import omega_conf_to_dataclass
 from verl.workers.utils.losses import ppo_loss
+from verl.workers.utils.padding import response_from_nested
 
 from agon_verl.actor.engine import MultiAdapterEngine
 from agon_verl.actor.on_policy import on_policy
@@ -97,7 +98,7 @@ def make_rows(
 
 @dataclass(frozen=True)
 class Pass:
-    log_probs: list[torch.Tensor]  # per row, on the CPU
+    log_probs: list[torch.Tensor]  # of each row's response, on the CPU
     entropy: list[torch.Tensor]
     gradients: dict[str, torch.Tensor]
 
@@ -112,7 +113,8 @@ def one_pass(engine: MultiAdapterEngine, loss: Any, data: TensorDict) -> Pass:
         parameters = adapter_parameters(engine.module, "B")
         gradients = {name: gather(p.grad).float() for name, p in parameters.items() if p.grad is not None}
         engine.optimizer.zero_grad()
-    rows = {key: [row.detach().float().cpu() for row in output[key].unbind()] for key in ("log_probs", "entropy")}
+    of_responses = {key: response_from_nested(output[key], data["response_mask"]) for key in ("log_probs", "entropy")}
+    rows = {key: [row.detach().float().cpu() for row in nested.unbind()] for key, nested in of_responses.items()}
     return Pass(gradients=gradients, **rows)
 
 
@@ -134,15 +136,10 @@ class Difference:
             torch.cat([tensor.flatten() for _, tensor in sorted(each.gradients.items())]) for each in (packed, padded)
         )
         return cls(
-            mean(_within(packed.log_probs), _within(padded.log_probs)),
+            mean(packed.log_probs, padded.log_probs),
             mean(packed.entropy, padded.entropy),
             float((ours - theirs).norm() / theirs.norm()),
         )
-
-
-def _within(log_probs: list[torch.Tensor]) -> list[torch.Tensor]:
-    """The last entry of a row is the log-prob of another row's first token, which verl drops later."""
-    return [row[:-1] for row in log_probs]
 
 
 def compare(

@@ -12,7 +12,8 @@ from stock verl, besides the number of adapters:
   none with 4,096. verl casts adapters to the base's dtype; FSDP2 only wants one dtype among the parameters that train.
   The forward pass computes in `mixed_precision.param_dtype` in either case.
 - A loss that averages over sequences counts the rows that carry loss, not the padding rows.
-- Log-probabilities and entropies are computed for all tokens at once, in float32 (`log_probs.py`).
+- Log-probabilities and entropies are computed for all tokens at once, in float32 (`log_probs.py`). Where rows are
+  packed, the output layer is computed for the tokens of responses only; elsewhere in a row both are zero.
 - With a single update per rollout, the old log-probs are the update's own (`on_policy.py`).
 - An update can come in parts (`PART`), as its rows are sampled; the optimizer steps once, in `finish_update`.
 - LoRA layers are computed in one step of autograd (`lora_linear.py`). One rank uses no FSDP2.
@@ -21,9 +22,11 @@ from stock verl, besides the number of adapters:
 """
 
 import dataclasses
+import inspect
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -63,6 +66,8 @@ from agon_verl.errors import CheckpointError, ConfigError
 from agon_verl.pair.checkpoint import ADAPTER_FILE, TRAINING_STATE
 from agon_verl.rollout.wire import ADAPTER, MODEL_TYPE, lora_ids, past_of, sync_name
 
+KEPT = "kept"  # positions in a packed row whose logits are computed
+NEED_ALL_LOGITS = ("use_fused_kernels", "calculate_sum_pi_squared", "distillation_use_topk", "distillation_only")
 PART = "part"  # the trainer sets it on rows whose update is not complete
 
 
@@ -72,6 +77,13 @@ def adapter_of(data: TensorDict, adapters: Sequence[str]) -> str:
     if len(names) != 1 or not names <= set(adapters):
         raise ValueError(f"a batch must contain rows of one adapter of {adapters}, but this one has rows of {names}")
     return names.pop()
+
+
+def response_positions(micro_batch: TensorDict) -> torch.Tensor:
+    """The positions of a packed micro-batch at which the tokens of its responses are predicted: one before each."""
+    ends, lengths = micro_batch["input_ids"].offsets()[1:], micro_batch["response_mask"].offsets().diff()
+    first = ends - 1 - lengths.cumsum(0)  # so that the positions of a row follow from those of all responses
+    return first.repeat_interleave(lengths) + torch.arange(int(lengths.sum()), device=ends.device)
 
 
 def micro_batches(data: TensorDict, dp_group: Any = None, **options: Any) -> tuple[list[TensorDict], Any]:
@@ -141,7 +153,41 @@ class MultiAdapterEngine(FSDPEngineWithLMHead):
     def prepare_model_inputs(self, micro_batch: TensorDict) -> tuple[dict[str, Any], dict[str, Any]]:
         inputs, output_args = super().prepare_model_inputs(micro_batch)
         packed_attention.rows_in_use = PackedRows.in_batch(micro_batch, inputs, output_args) if self._packs else None
+        if self._computes_responses_only(micro_batch, output_args):
+            inputs["logits_to_keep"] = output_args[KEPT] = response_positions(micro_batch)
         return inputs, output_args
+
+    def _computes_responses_only(self, micro_batch: TensorDict, output_args: dict[str, Any]) -> bool:
+        """Not with padded rows, sequence parallelism or a filled-up row, and not for what needs all logits."""
+        wants = {key: tu.get_non_tensor_data(micro_batch, key, default=False) for key in NEED_ALL_LOGITS}
+        return (
+            output_args.get("pad_size") == 0
+            and not self.use_ulysses_sp
+            and not any(wants.values())
+            and "response_mask" in micro_batch.keys()
+            and self._takes_positions
+        )
+
+    @cached_property
+    def _takes_positions(self) -> bool:
+        """Whether the model's forward function can compute logits for some positions only."""
+        return "logits_to_keep" in inspect.signature(self.module.get_base_model().forward).parameters
+
+    def prepare_model_outputs(
+        self, output: Any, output_args: dict[str, Any], micro_batch: TensorDict, logits_processor_func: Any
+    ) -> dict[str, torch.Tensor]:
+        kept = output_args.get(KEPT)
+        if kept is None:
+            return super().prepare_model_outputs(output, output_args, micro_batch, logits_processor_func)
+        logits = output.logits.squeeze(0)
+        if not output_args.get("temperature_is_one", False):
+            logits = logits / output_args["temperature_rmpad"][kept].to(logits.dtype).unsqueeze(-1)
+        values = {"log_probs": token_log_probs(logits, output_args["input_ids_rmpad_rolled"][kept])}
+        if tu.get_non_tensor_data(micro_batch, "calculate_entropy", default=False):
+            values["entropy"] = token_entropy(logits)
+        offsets = micro_batch["input_ids"].offsets()
+        rows = {name: value.new_zeros(int(offsets[-1])).index_copy(0, kept, value) for name, value in values.items()}
+        return {name: torch.nested.nested_tensor_from_jagged(row, offsets) for name, row in rows.items()}
 
     def _build_lora_module(self, module: Any) -> Any:
         """The first adapter starts as LoRA does (its product is zero), the others with Gaussian noise for the zeros."""

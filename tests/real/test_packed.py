@@ -102,6 +102,22 @@ def test_packed_rows_teach_the_same_in_half_precision(qwen3: Path) -> None:
     assert difference.gradients < 0.02
 
 
+def test_the_output_layer_is_computed_for_responses_only(qwen3: Path) -> None:
+    """Whatever the temperature; the values elsewhere in a row are zero, and nobody reads them."""
+    passes = []
+    for packed in (True, False):
+        engine, loss = make_engine(qwen3, "agon_cpu", "agon.init_noise=0.05", packed=packed)
+        tokens: list[int] = []
+        head = engine.module.get_base_model().lm_head
+        head.register_forward_hook(lambda _, inputs, __, seen=tokens: seen.append(inputs[0].shape[:-1].numel()))
+        data = make_rows(LENGTHS, 300, packed=packed, cap=1000, prompt=4)
+        tu.assign_non_tensor(data, temperature=0.7)
+        passes.append(one_pass(engine, loss, data))
+        assert tokens == [sum(LENGTHS) - 4 * len(LENGTHS) if packed else max(LENGTHS) * len(LENGTHS)]
+    difference = Difference.between(*passes)
+    assert max(difference.log_probs, difference.entropy, difference.gradients) < 1e-5
+
+
 def test_verls_fused_kernels_work_on_packed_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """They never hold the logits of a micro-batch; verl changes the model's class for them."""
     torch.manual_seed(1)

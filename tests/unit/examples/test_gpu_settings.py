@@ -3,7 +3,7 @@
 import pytest
 
 from agon_verl.trainer.memory import GIB, MARGIN, USABLE, DecoderShape, MemorySettings, estimate
-from examples.gpu_settings import VLLM, GpuSettings, TooSmall, Work, cached_token, fit, prompt_length
+from examples.gpu_settings import VLLM, GpuSettings, TooSmall, Work, cached_token, fit, graph_sizes, prompt_length
 
 QWEN_CODER = DecoderShape(1536, 28, 12, 2, 128, 8960, 151_936, tied=False)
 QWEN3_06 = DecoderShape(1024, 28, 16, 8, 128, 3072, 151_936, tied=True)
@@ -67,10 +67,16 @@ def test_room_for_a_summary() -> None:
     assert [prompt_length(response) for response in (256, 1024, 4096, 15_360)] == [1152, 1536, 3072, 4096]
 
 
-def test_graph_sizes_stay_within_the_sequences() -> None:
+@pytest.mark.parametrize("sequences, prompt, largest", [(256, 512, 768), (256, 1536, 2048), (512, 4096, 4096)])
+def test_a_prompt_that_joins_decoding_has_a_graph(sequences: int, prompt: int, largest: int) -> None:
+    sizes = graph_sizes(sequences, prompt)
+    assert sizes[0] == 1 and sizes[-1] == largest and sequences in sizes
+
+
+def test_overrides() -> None:
     settings = GpuSettings(16_384, 0.2, True, True, 30.0, 40.0, 5 * GIB)
     overrides = settings.overrides(Work(2, 4, 512, 256))
-    assert "actor_rollout_ref.rollout.cudagraph_capture_sizes=[1,2,4,8,16,32,64,128,256]" in overrides
+    assert "actor_rollout_ref.rollout.cudagraph_capture_sizes=[1,2,4,8,16,32,64,128,256,384,512,640,768]" in overrides
     assert "+actor_rollout_ref.rollout.engine_kwargs.vllm.kv_cache_memory_bytes=5368709120" in overrides
     assert "actor_rollout_ref.rollout.free_cache_engine=true" in overrides
     assert "actor_rollout_ref.rollout.max_model_len=768" in overrides
