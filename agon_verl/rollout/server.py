@@ -22,15 +22,13 @@ CHECK_SECONDS = 1.0
 SCHEDULER = "agon_verl.rollout.scheduler.sends_once"
 
 
-def executor(args: argparse.Namespace) -> str:
-    """Where vLLM's workers run: a single one inside the engine's process, which is vLLM's own choice as well.
+def in_one_process(args: argparse.Namespace) -> bool:
+    """Whether vLLM's engine and its worker share a process: on a CPU, where both would wait for the same cores.
 
-    verl always sets "mp": a process per worker. It imports all of vLLM once more, after the engine's, and each token
-    passes through it.
+    On a GPU the worker prepares a batch while the engine schedules the next one. With 128 sequences of a 1.5B model one
+    process for both took longer per token than the GPU.
     """
-    if args.tensor_parallel_size * args.pipeline_parallel_size * args.data_parallel_size > 1:
-        return "mp"
-    return ONE_PROCESS if cpu_only() else "uni"
+    return cpu_only() and args.tensor_parallel_size * args.pipeline_parallel_size * args.data_parallel_size == 1
 
 
 class _AdapterEngine:
@@ -80,8 +78,9 @@ class MultiAdapterServer(vLLMHttpServer):
     async def run_server(self, args: argparse.Namespace) -> None:
         args.max_loras = self._slots
         args.scheduler_cls = args.scheduler_cls or SCHEDULER
-        if (self.config.engine_kwargs.get("vllm") or {}).get("distributed_executor_backend") is None:
-            args.distributed_executor_backend = executor(args)
+        chosen = (self.config.engine_kwargs.get("vllm") or {}).get("distributed_executor_backend")
+        if chosen is None and in_one_process(args):
+            args.distributed_executor_backend = ONE_PROCESS
         await super().run_server(args)
         self.engine: Any = _AdapterEngine(self.engine, lora_ids(self.model_config.lora["adapters"]))
 

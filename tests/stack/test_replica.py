@@ -48,13 +48,14 @@ def parallel(tensor: int, pipeline: int, data: int) -> argparse.Namespace:
 
 
 @pytest.mark.parametrize("sizes", [(2, 1, 1), (1, 2, 1), (1, 1, 2)])
-def test_several_workers_have_a_process_each(sizes: tuple[int, int, int]) -> None:
-    assert servers.executor(parallel(*sizes)) == "mp"
+def test_several_workers_have_a_process_each(monkeypatch: pytest.MonkeyPatch, sizes: tuple[int, int, int]) -> None:
+    monkeypatch.setattr(servers, "cpu_only", lambda: True)
+    assert not servers.in_one_process(parallel(*sizes))
 
 
-@pytest.mark.parametrize(("cpu", "backend"), [(True, ONE_PROCESS), (False, "uni")])
+@pytest.mark.parametrize(("cpu", "backend"), [(True, ONE_PROCESS), (False, "mp")])
 @pytest.mark.parametrize("chosen", [{}, {"distributed_executor_backend": "mp"}])
-def test_one_worker_runs_in_the_engine_unless_a_user_decides(
+def test_on_a_cpu_one_worker_runs_in_the_engine_unless_a_user_decides(
     monkeypatch: pytest.MonkeyPatch, chosen: dict[str, str], cpu: bool, backend: str
 ) -> None:
     started: list[argparse.Namespace] = []
