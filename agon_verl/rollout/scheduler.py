@@ -69,14 +69,20 @@ class _SendsOnce:
 
     def _kept(self, output: EngineCoreOutput) -> bool:
         """The first output of a request says how much of its prompt was cached, and is sent as well."""
+        unsent = self._unsent.get(output.request_id)
         plain = output.prefill_stats is output.new_prompt_logprobs_tensors is output.routed_experts is None
-        if not output.finished and plain and self._is_read_at_the_end(output.request_id):
+        if output.finished or not plain:
+            if unsent is not None:
+                del self._unsent[output.request_id]
+                unsent.put_before(output)
+            return False
+        if unsent is None:
+            if not self._is_read_at_the_end(output.request_id):
+                return False
             width = 1 + (self.requests[output.request_id].sampling_params.logprobs or 0)
-            self._unsent.setdefault(output.request_id, UnsentTokens(width)).add(output)
-            return True
-        if unsent := self._unsent.pop(output.request_id, None):
-            unsent.put_before(output)
-        return False
+            unsent = self._unsent[output.request_id] = UnsentTokens(width)
+        unsent.add(output)
+        return True
 
     def _is_read_at_the_end(self, request_id: str) -> bool:
         sampling = self.requests[request_id].sampling_params
