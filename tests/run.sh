@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
 # The checks of this repository. The first arguments choose which, the others go to pytest:
 #
-#   bash tests/run.sh                   everything, about half an hour on two cores
+#   bash tests/run.sh                   everything, about an hour on two cores
 #   bash tests/run.sh lint              ruff, mypy and the import contract
-#   bash tests/run.sh unit              tests/unit: plain Python, about half a minute
+#   bash tests/run.sh unit              tests/unit: plain Python, one to two minutes
 #   bash tests/run.sh sandbox           tests/sandbox: programs and answers judged in processes of their own
 #   bash tests/run.sh stack             tests/stack: against verl, vLLM and Ray as libraries
 #   bash tests/run.sh real              tests/real: verl, Ray and vLLM started for real

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from matplotlib.figure import Figure
 
 from agon_verl.evaluate.results import Results
 from agon_verl.evaluate.statistics import exact_interval
@@ -57,6 +58,12 @@ class Page(HTMLParser):
 def report(*folders: Path, out: Path, options: tuple[str, ...] = ()) -> str:
     assert main([*map(str, folders), "--out", str(out), *options]) == 0
     return (out / "report.html").read_text()
+
+
+@pytest.fixture
+def unseen_pictures(monkeypatch: pytest.MonkeyPatch) -> None:
+    """For tests of texts and tables: the pictures, which take most of a report's time, are empty."""
+    monkeypatch.setattr(Figure, "savefig", lambda self, out, **_: out.write("<svg></svg>"))
 
 
 @pytest.fixture(scope="module")
@@ -130,6 +137,7 @@ def test_the_main_table(matrix_html: str) -> None:
     assert "against grpo, A alone" in text and "this overestimates its accuracy" in text
 
 
+@pytest.mark.usefixtures("unseen_pictures")
 def test_a_run_with_another_budget_is_not_compared(tmp_path: Path) -> None:
     """Nor are the runs of the other methods with its seed: whatever its results are, the differences stay the same."""
     folder = write_matrix(tmp_path / "m", ("grpo", "adv"), seeds=2, steps=2, n=40)  # grpo/seed_0 has another budget
@@ -146,6 +154,7 @@ def test_a_run_with_another_budget_is_not_compared(tmp_path: Path) -> None:
     assert rows[0] == rows[1] and rows[0]
 
 
+@pytest.mark.usefixtures("unseen_pictures")
 def test_arms_with_names_of_their_own(tmp_path: Path) -> None:
     """An arm is shown as its method is, compared with the references, and its command is on the page."""
     folder = write_matrix(tmp_path / "m", ("grpo", "coop", "adv"), seeds=2, steps=2, n=40)
