@@ -4,6 +4,7 @@
     python -m benchmarks.decode --model MODEL --out decode.jsonl --variants baseline uniproc v2_runner+sends_once
     python -m benchmarks.decode --out decode.jsonl --table                            # what is measured so far
     python -m benchmarks.decode --model MODEL --variants baseline --sequences 256 --adapters 2 --profile TRACES
+    python -m benchmarks.decode --model MODEL --tokens 32 400 --sequences 128 --adapters 2 --joining 40 900
     python -m benchmarks.decode --model TINY --context 32 --tokens 8 24 --sequences 1 8 --variants baseline    (a CPU)
 
 `baseline` has the engine arguments that verl 0.9.1 passes for `examples.one_gpu` (`examples/gpu_settings.py`); each
@@ -15,6 +16,9 @@ times over T2 - T1 is the time of a token, without prompts, requests and answers
 sequence. Eight sequences share a prompt, as the drafts of a problem do. `cpu` has each process's processor time per
 token: the server that sends requests, vLLM's engine core, its worker. What is close to the time of a token waits for
 no other.
+
+`--joining 40 900` measures instead what a prompt of 900 tokens costs that joins the sequences, as a challenge does: 40
+of them begin, 20 ms apart, while T2 tokens are generated, and the time is compared with that without them.
 """
 
 import argparse
@@ -35,11 +39,12 @@ from itertools import count, pairwise
 from pathlib import Path
 from typing import Any
 
-from examples.gpu_settings import GRAPH_SIZES
+from examples.gpu_settings import GRAPH_SIZES, graph_sizes
 
 RANK = 16
 SHARED = 8  # sequences per prompt
 TICKS = os.sysconf("SC_CLK_TCK")
+JOINING = 0.02  # seconds from one prompt that joins to the next
 GAP = 5.0  # µs between two kernels that count as a gap
 LAUNCH = "cudaGraphLaunch"
 NGRAM = {"num_speculative_tokens": 3, "prompt_lookup_max": 4, "prompt_lookup_min": 2}
@@ -88,6 +93,9 @@ VARIANTS = {
     "lora_graphs": Variant(
         "no graphs without adapters: a shorter start", compilation={"cudagraph_specialize_lora": False}
     ),
+    "prompt_graphs": Variant(
+        "graphs up to a prompt that joins", compilation={"cudagraph_capture_sizes": graph_sizes(512, 1536)}
+    ),
     "all_graphs": Variant("vLLM's own 51 sizes: less padding", compilation={"cudagraph_capture_sizes": None}),
     "no_sleep": Variant("memory that is never given back", {"enable_sleep_mode": False}),
     "no_prefix_cache": Variant("no hashes of blocks", {"enable_prefix_caching": False}),
@@ -107,6 +115,17 @@ class Cell:
     cpu: Mapping[str, float]  # ms per token, by process
     context: int  # tokens of a prompt
     vllm: str
+
+
+@dataclass(frozen=True)
+class Joined:
+    variant: str
+    sequences: int
+    adapters: int
+    length: int  # of a prompt that joins
+    ms: float  # that it costs
+    low: float  # of the rounds
+    high: float
 
 
 @dataclass(frozen=True)
@@ -246,7 +265,7 @@ class Measured:
         from agon_verl.cpu.platform import cpu_only
 
         self._name, self._variant, self._options = name, chosen(name), options
-        longest = options.context + max(options.tokens) + 8
+        longest = max(options.context + max(options.tokens), options.joining[1] if options.joining else 0) + 8
         arguments = engine_arguments(
             self._variant, options.model, max(options.sequences), longest, options.memory, cpu_only()
         )
@@ -274,20 +293,48 @@ class Measured:
     def close(self) -> None:
         self._llm.shutdown()
 
-    async def generate(self, sequences: int, adapters: int, tokens: int) -> float:
-        async def one(number: int) -> None:
-            first, lora = 97 * (number // SHARED), self._loras[number % adapters] if adapters else None
-            prompt = [5 + (first + 31 * place) % (self._vocabulary - 5) for place in range(self._options.context)]
-            async for output in self._llm.generate(
-                {"prompt_token_ids": prompt}, self._sampling(tokens), f"{next(self._numbers)}", lora_request=lora
-            ):
-                last = output
-            if (length := len(last.outputs[0].token_ids)) != tokens:
-                raise RuntimeError(f"a request of {tokens} tokens was answered with {length}")
+    async def _answer(self, first: int, prompt: int, tokens: int, lora: Any) -> None:
+        """A request with a prompt of that many tokens; those with the same first one are equal."""
+        ids = [5 + (first + 31 * place) % (self._vocabulary - 5) for place in range(prompt)]
+        async for output in self._llm.generate(
+            {"prompt_token_ids": ids}, self._sampling(tokens), f"{next(self._numbers)}", lora_request=lora
+        ):
+            last = output
+        if (length := len(last.outputs[0].token_ids)) != tokens:
+            raise RuntimeError(f"a request of {tokens} tokens was answered with {length}")
 
+    async def generate(self, sequences: int, adapters: int, tokens: int) -> float:
+        loras = self._loras[:adapters] or [None]
         started = time.perf_counter()
-        await asyncio.gather(*map(one, range(sequences)))
+        await asyncio.gather(
+            *(
+                self._answer(97 * (number // SHARED), self._options.context, tokens, loras[number % len(loras)])
+                for number in range(sequences)
+            )
+        )
         return time.perf_counter() - started
+
+    async def joined(self, sequences: int, adapters: int) -> Joined:
+        prompts, length = self._options.joining
+        lora = self._loras[adapters - 1] if adapters else None
+        alone, together = [], []
+
+        async def join() -> None:
+            requests = []
+            for _ in range(prompts):
+                requests.append(asyncio.create_task(self._answer(next(self._numbers), length, 1, lora)))
+                await asyncio.sleep(JOINING)
+            await asyncio.gather(*requests)
+
+        await self.generate(sequences, adapters, max(self._options.tokens))
+        for _ in range(self._options.rounds):
+            alone.append(await self.generate(sequences, adapters, max(self._options.tokens)))
+            generating = asyncio.create_task(self.generate(sequences, adapters, max(self._options.tokens)))
+            await join()
+            together.append(await generating)
+        costs = [1000 * (each - statistics.median(alone)) / prompts for each in together]
+        ms, low, high = (round(f(costs), 1) for f in (statistics.median, min, max))
+        return Joined(self._name, sequences, adapters, length, ms, low, high)
 
     async def cell(self, sequences: int, adapters: int) -> Cell:
         """The first round is warm-up: it fills the prefix cache."""
@@ -336,13 +383,15 @@ async def measure(name: str, options: argparse.Namespace) -> None:
                         continue
                     if options.profile:
                         await measured.profile(sequences, adapters)
+                    elif options.joining:
+                        append(options.out, await measured.joined(sequences, adapters))
                     else:
                         append(options.out, await measured.cell(sequences, adapters))
         finally:
             measured.close()
 
 
-def append(out: Path, record: Cell | Failure | Started) -> None:
+def append(out: Path, record: Cell | Joined | Failure | Started) -> None:
     with out.open("a") as lines:
         lines.write(json.dumps({"kind": type(record).__name__, **asdict(record)}, default=str) + "\n")
 
@@ -408,6 +457,12 @@ def table(records: Iterable[Mapping[str, Any]]) -> str:
         )
     lines.append("")
     lines += [f"{r['variant']}: {r['seconds']:.0f} s to the first answer" for r in records if r["kind"] == "Started"]
+    lines += [
+        f"{r['variant']}, {r['sequences']} sequences, {r['adapters']} adapters: a prompt of {r['length']} tokens that "
+        f"joins costs {r['ms']:.1f} ms ({r['low']:.1f}–{r['high']:.1f})"
+        for r in records
+        if r["kind"] == "Joined"
+    ]
     lines += [f"{r['variant']}: FAILED, {r['error']}" for r in records if r["kind"] == "Failure"]
     return "\n".join(lines)
 
@@ -485,6 +540,7 @@ def parse(line: Sequence[str] | None) -> argparse.Namespace:
     add("--rounds", type=int, default=3, help="per cell (3)")
     add("--memory", type=float, default=0.5, help="share of the GPU (0.5)")
     add("--limit", type=float, default=300, help="seconds per variant (300)")
+    add("--joining", nargs=2, type=int, metavar=("PROMPTS", "LENGTH"), help="measure what a prompt costs that joins")
     add("--profile", type=Path, metavar="FOLDER", help="trace one generation per cell in place of timing it")
     add("--table", action="store_true", help="print the results so far, and end")
     add("--measure", metavar="VARIANT", help=argparse.SUPPRESS)

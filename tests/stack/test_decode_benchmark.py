@@ -78,9 +78,11 @@ def test_the_table_has_what_is_measured_so_far(tmp_path: Path) -> None:
     decode.append(out, decode.Cell("baseline", 1, 2, 3.0, 3.0, 3.0, {"server": 0.1}, 512, "0.24.0"))
     decode.append(out, decode.Failure("ngram", "exit status 1: ValueError: no"))
     decode.append(out, decode.Started("baseline", 61.5, {}))
+    decode.append(out, decode.Joined("baseline", 128, 2, 900, 19.0, 12.0, 24.0))
     text = decode.table(decode.read_results(out))
     assert "| baseline | 2 | 3.00 (3.00–3.00) | 8.00 (7.00–9.00) | server 5.0 |" in text
     assert "ngram: FAILED, exit status 1: ValueError: no" in text and "baseline: 62 s" in text
+    assert "128 sequences, 2 adapters: a prompt of 900 tokens that joins costs 19.0 ms (12.0–24.0)" in text
     assert decode.table([]).startswith("| variant")
 
 

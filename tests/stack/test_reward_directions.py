@@ -7,9 +7,10 @@ from typing import Any
 
 import pytest
 import torch
-from peft import LoraConfig, get_peft_model
+from peft import LoraConfig, PeftModel, get_peft_model
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
+from agon_verl.game.prompts import challenge_messages
 from benchmarks import reward_directions as directions
 from tests.tiny import make_model
 
@@ -35,11 +36,25 @@ def pair(uid: str, problem: str, challenge: str) -> dict[str, Any]:
     }
 
 
-def test_the_product_of_two_equal_challenges_is_the_square_of_one(checkpoint: Path) -> None:
-    pairs = [pair("p", "What is 1+2?", text) for text in ("It is 3.", "It is 3.", "Nobody knows.")]
-    dots = directions.dot_products(pairs, checkpoint)
-    assert dots[0, 0] > 0 and torch.isclose(dots[0, 0], dots[0, 1]) and dots[0, 2] < dots[0, 0]
-    torch.testing.assert_close(dots, dots.T)
+def by_hand(text: str, checkpoint: Path) -> torch.Tensor:
+    """The gradient of the mean log-probability of an answer to "What is 1+2?"."""
+    tokenizer = AutoTokenizer.from_pretrained(checkpoint / "model")
+    base = AutoModelForCausalLM.from_pretrained(checkpoint / "model")
+    model = PeftModel.from_pretrained(base, str(checkpoint / "actor" / "A"), is_trainable=True)
+    messages = challenge_messages([{"role": "user", "content": "What is 1+2?"}], "I add them.")
+    prompt = tokenizer.encode(tokenizer.apply_chat_template(messages, add_generation_prompt=True, tokenize=False))
+    answer = tokenizer.encode(text)
+    logits = model(input_ids=torch.tensor([prompt + answer])).logits[0, len(prompt) - 1 : -1]
+    logits.log_softmax(-1)[range(len(answer)), answer].mean().backward()
+    return torch.cat([weight.grad.flatten() for weight in model.parameters() if weight.grad is not None])
+
+
+def test_dot_products_are_those_of_the_gradients(checkpoint: Path) -> None:
+    texts = ("It is 3.", "Nobody knows.", "It is 3.")
+    dots = directions.dot_products([pair("p", "What is 1+2?", text) for text in texts], checkpoint)
+    rows = torch.stack([by_hand(text, checkpoint) for text in texts]).double()
+    assert 0 < dots[0, 1].abs() < dots[0, 0]
+    torch.testing.assert_close(dots, rows @ rows.T, rtol=1e-4, atol=1e-9)
 
 
 def test_sums_over_groups_follow_from_the_dot_products() -> None:

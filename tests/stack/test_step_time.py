@@ -34,6 +34,7 @@ from agon_verl.trainer.preflight import check_settings
 from benchmarks import fair_stock, step_time
 from benchmarks.fixed_lengths import rollout_length, wait
 from benchmarks.step_time import ARMS, STOCK, Arm, arms, complete, measured, table, unequal_work
+from examples.gpu_settings import graph_sizes
 from tests.packed_against_padded import make_rows, one_rank
 from tests.recipes import composed
 from tests.tiny import make_model
@@ -44,6 +45,11 @@ N, CAP = 3, 40
 @pytest.fixture(scope="module")
 def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return make_model(tmp_path_factory.mktemp("model"))
+
+
+def test_graphs_are_those_of_a_run_on_one_gpu() -> None:
+    """Of the settings that the table in docs/speed.md has: 512 sequences and prompts of up to 1,536 tokens."""
+    assert [*step_time.GRAPH_SIZES] == graph_sizes(512, 1536)
 
 
 def made(monkeypatch: pytest.MonkeyPatch, out: Path, *options: str) -> dict[str, Arm]:
