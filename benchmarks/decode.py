@@ -47,6 +47,11 @@ TICKS = os.sysconf("SC_CLK_TCK")
 JOINING = 0.02  # seconds from one prompt that joins to the next
 GAP = 5.0  # µs between two kernels that count as a gap
 LAUNCH = "cudaGraphLaunch"
+DEFAULTS = {  # of its environment. A fork would inherit the threads of `make_adapters`, and hang in its first product
+    "VLLM_USE_FLASHINFER_SAMPLER": "0",
+    "VLLM_NO_USAGE_STATS": "1",
+    "VLLM_WORKER_MULTIPROC_METHOD": "spawn",
+}
 NGRAM = {"num_speculative_tokens": 3, "prompt_lookup_max": 4, "prompt_lookup_min": 2}
 
 
@@ -158,8 +163,13 @@ def chosen(name: str) -> Variant:
     return sum(parts[1:], parts[0])
 
 
-def engine_arguments(variant: Variant, model: str, rows: int, longest: int, memory: float, cpu: bool) -> dict[str, Any]:
-    """vllm_async_server.py:286-430 of verl 0.9.1, with the recipe's values and those of examples/gpu_settings.py."""
+def engine_arguments(
+    variant: Variant, model: str, rows: int, longest: int, memory: float, cpu: bool, cache: float | None = None
+) -> dict[str, Any]:
+    """vllm_async_server.py:286-430 of verl 0.9.1, with the recipe's values and those of examples/gpu_settings.py.
+
+    `memory` is a share of the GPU; with `cache`, in GiB, vLLM does not measure how much is left.
+    """
     sizes = [size for size in GRAPH_SIZES if size <= rows]
     graphs = {"cudagraph_mode": "FULL_AND_PIECEWISE", "cudagraph_capture_sizes": sizes, **variant.compilation}
     arguments: dict[str, Any] = {
@@ -182,6 +192,8 @@ def engine_arguments(variant: Variant, model: str, rows: int, longest: int, memo
         "scheduling_policy": "fcfs",
         "compilation_config": {key: value for key, value in graphs.items() if value is not None},
     }
+    if cache:
+        arguments["kv_cache_memory_bytes"] = int(cache * 2**30)
     if variant.lora:
         arguments |= {"enable_lora": True, "max_loras": 2, "max_lora_rank": RANK}
     if cpu:
@@ -267,7 +279,7 @@ class Measured:
         self._name, self._variant, self._options = name, chosen(name), options
         longest = max(options.context + max(options.tokens), options.joining[1] if options.joining else 0) + 8
         arguments = engine_arguments(
-            self._variant, options.model, max(options.sequences), longest, options.memory, cpu_only()
+            self._variant, options.model, max(options.sequences), longest, options.memory, cpu_only(), options.cache
         )
         if options.profile:
             folder = str((options.profile / name).resolve())
@@ -399,9 +411,7 @@ def append(out: Path, record: Cell | Joined | Failure | Started) -> None:
 def run_variant(name: str, options: argparse.Namespace, line: Sequence[str]) -> None:
     """A process group of its own, which ends with the time limit. Its output is in a file beside the results."""
     log = options.out.with_suffix(f".{name}.log")
-    environment = {"VLLM_USE_FLASHINFER_SAMPLER": "0", "VLLM_NO_USAGE_STATS": "1", **os.environ}
-    # A fork would inherit the threads of `make_adapters`, and hang in its first product.
-    environment |= {"PYTHONUNBUFFERED": "1", "VLLM_WORKER_MULTIPROC_METHOD": "spawn", **chosen(name).environment}
+    environment = {**DEFAULTS, **os.environ, "PYTHONUNBUFFERED": "1", **chosen(name).environment}
     command = [sys.executable, "-m", "benchmarks.decode", *line, "--measure", name]
     with log.open("wb") as output:
         process = subprocess.Popen(
@@ -539,6 +549,7 @@ def parse(line: Sequence[str] | None) -> argparse.Namespace:
     add("--tokens", nargs=2, type=int, default=[32, 160], metavar=("T1", "T2"), help="generated (32 and 160)")
     add("--rounds", type=int, default=3, help="per cell (3)")
     add("--memory", type=float, default=0.5, help="share of the GPU (0.5)")
+    add("--cache", type=float, metavar="GIB", help="of keys and values; without it vLLM measures what is left")
     add("--limit", type=float, default=300, help="seconds per variant (300)")
     add("--joining", nargs=2, type=int, metavar=("PROMPTS", "LENGTH"), help="measure what a prompt costs that joins")
     add("--profile", type=Path, metavar="FOLDER", help="trace one generation per cell in place of timing it")

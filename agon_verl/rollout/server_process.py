@@ -21,6 +21,8 @@ from verl.plugin.platform import get_platform
 from agon_verl.config import gpus_per_replica
 from agon_verl.rollout.wire import NODE
 
+# A trainer that runs beside decoding may be given a part of the GPU's processors with it: vLLM's processes have all.
+MPS_SHARE = "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE"
 # vLLM queues requests itself. With verl's 1,000, a ping would wait behind them and count as no answer.
 MAX_CONCURRENCY = 1_000_000
 METHODS = (  # of the server that verl and this package call
@@ -54,7 +56,9 @@ class ServerProcess:
     """The first call to the server constructs it, and raises what its constructor raises."""
 
     def __init__(self, **settings: Any) -> None:
-        os.environ[NODE] = ray.get_runtime_context().get_node_id()  # vLLM's processes inherit it
+        # vLLM's processes inherit both.
+        os.environ[NODE] = ray.get_runtime_context().get_node_id()
+        os.environ.pop(MPS_SHARE, None)
         self._module, self._settings = importlib.import_module("agon_verl.rollout.server"), settings
 
     async def take_settings(self, **settings: Any) -> None:
