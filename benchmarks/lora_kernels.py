@@ -66,6 +66,15 @@ def layers_of(config: Any) -> list[Layer]:
     ]
 
 
+def jobs_of(config: Any) -> list[tuple[str, Layer]]:
+    """The kernels for which vLLM can have a setting: it tells two of equal sizes not apart."""
+    jobs: dict[tuple[str, int, int], tuple[str, Layer]] = {}
+    for layer in layers_of(config):
+        jobs.setdefault(("shrink", layer.width, len(layer.slices)), ("shrink", layer))
+        jobs.setdefault(("expand", max(layer.slices), len(layer.slices)), ("expand", layer))
+    return [*jobs.values()]
+
+
 def settings(kernel: str) -> Iterator[dict[str, int | None]]:
     ranges = {**(SHRINK if kernel == "shrink" else EXPAND), **COMMON}
     more = {"group_size_m": 8} if kernel == "shrink" else {}
@@ -183,6 +192,15 @@ def configuration(found: list[Best], options: argparse.Namespace) -> dict[str, d
     return files
 
 
+def write(found: list[Best], options: argparse.Namespace) -> None:
+    import torch
+
+    gpu = torch.cuda.get_device_name().replace(" ", "_").replace("-", "_")
+    files = {"shrink": "SHRINK", "expand": "EXPAND_TRUE"}
+    for kernel, content in configuration(found, options).items():
+        (options.out / f"{gpu}_{files[kernel]}.json").write_text(json.dumps(content, indent=1))
+
+
 def table(found: list[Best]) -> str:
     lines = ["| kernel | layer | tokens | vLLM's choice, µs | best, µs | setting |", "|---|---|---|---|---|---|"]
     for each in found:
@@ -190,10 +208,6 @@ def table(found: list[Best]) -> str:
         lines.append(
             f"| {each.kernel} | {each.layer.name} | {each.tokens} | {each.default:.1f} | {each.best:.1f} | {text} |"
         )
-    for tokens in dict.fromkeys(each.tokens for each in found):
-        own = [each for each in found if each.tokens == tokens]
-        before, after = sum(each.default for each in own), sum(each.best for each in own)
-        lines.append(f"| both | all | {tokens} | {before:.1f} | {after:.1f} | |")
     return "\n".join(lines)
 
 
@@ -209,16 +223,11 @@ def main() -> None:
 
     config = AutoConfig.from_pretrained(options.model)
     options.out.mkdir(parents=True, exist_ok=True)
-    jobs = [(kernel, layer) for kernel in ("shrink", "expand") for layer in layers_of(config)]
+    jobs = jobs_of(config)
     with ProcessPoolExecutor(len(jobs), get_context("spawn")) as pool:
         ends = [pool.submit(tune, kernel, layer, config.num_hidden_layers, options) for kernel, layer in jobs]
         found = [best for end in ends for best in end.result()]
-    import torch
-
-    gpu = torch.cuda.get_device_name().replace(" ", "_").replace("-", "_")
-    for kernel, content in configuration(found, options).items():
-        name = f"{gpu}_SHRINK.json" if kernel == "shrink" else f"{gpu}_EXPAND_TRUE.json"
-        (options.out / name).write_text(json.dumps(content, indent=1))
+    write(found, options)
     (options.out / "turn").unlink()
     (options.out / "table.md").write_text(table(found) + "\n")
     print(table(found))

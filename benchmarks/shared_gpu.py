@@ -1,160 +1,134 @@
-"""What decoding and training cost each other on one GPU, as in a streamed step, by the trainer's share of it.
+"""What decoding and training cost each other on one GPU, by the trainer's share of its processors.
 
     nvidia-cuda-mps-control -d
-    python -m benchmarks.shared_gpu --model MODEL --out shared_gpu.jsonl [--shares 100 70 50] [--sequences 128]
+    python -m benchmarks.shared_gpu [--shares 100 80 60 50 40]     # or without the first line: they take turns
 
-vLLM decodes with two adapters, in the settings of `benchmarks.decode --variants sends_once`, while a trainer of its
-own process updates one adapter again and again. The share is CUDA_MPS_ACTIVE_THREAD_PERCENTAGE of the trainer alone;
-0 is decoding without a trainer. Without NVIDIA's Multi-Process Service the two take turns, and the share has no effect.
-Each trainer is also measured while nothing is decoded. One JSON line per share, written as soon as it is measured.
+Not vLLM and not the trainer, but products of the same sizes, of a model of 1.5 B parameters: a CUDA graph with the
+layers of one token of 128 sequences, and in another process products of 16,384 tokens without a pause. The share is
+CUDA_MPS_ACTIVE_THREAD_PERCENTAGE of the second process alone. Before that, each share is asked whether its products are
+right: forward and backward, with and without a layer of rank 16, against products in float32.
 """
 
 import argparse
-import asyncio
-import json
 import os
+import statistics
 import subprocess
 import sys
-import tempfile
 import time
-from pathlib import Path
-from typing import Any
+from collections.abc import Callable, Iterator
+from itertools import product
 
-from agon_verl.cpu.platform import cpu_only, vllm_environment
+import torch
 
 SHARE = "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE"
-VARIANT = "sends_once+prompt_graphs"
-PROMPT, ROWS = 256, 32  # of an update: tokens of a prompt, rows
-ALONE = 3  # updates of a trainer by itself
+WIDTH, INNER, QKV, VOCABULARY, LAYERS, RANK = 1536, 8960, 2048, 151_936, 28, 16
+SEQUENCES, TOKENS = 128, 16_384
+CHECKED = (60, 700, 4096, TOKENS)  # rows of the products that are checked
+TOLERANCE = 0.02  # of the largest entry; in bfloat16 it is 0.003
+SIDES = ((WIDTH, QKV), (WIDTH, WIDTH), (WIDTH, 2 * INNER), (INNER, WIDTH))
+THIN = tuple((side, RANK) for side in (WIDTH, INNER)) + tuple((RANK, side) for side in (WIDTH, INNER))
 
 
-class Trainer:
-    """A process that updates while the file `go` is there, and writes the seconds of each update."""
-
-    def __init__(self, share: int, folder: Path, options: argparse.Namespace) -> None:
-        self.share, self._go, self._log = share, folder / f"{share}.go", folder / f"{share}.log"
-        command = [sys.executable, "-m", "benchmarks.shared_gpu", "--model", options.model, "--cap", str(options.cap)]
-        command += ["--micro-batch", str(options.micro_batch), "--trainer", str(folder / str(share))]
-        environment = {**os.environ, SHARE: str(share)}
-        self._process = subprocess.Popen(command, env=environment, stdout=self._log.open("w"), stderr=subprocess.STDOUT)
-        self._updates = folder / f"{share}.updates"
-
-    async def ready(self) -> None:
-        while not self._updates.exists():
-            if self._process.poll() is not None:
-                raise RuntimeError(f"the trainer ended: {self._log.read_text()[-2000:]}")
-            await asyncio.sleep(0.1)
-
-    def start(self) -> None:
-        self._go.touch()
-
-    async def stop(self) -> None:
-        before = len(self.updates())
-        self._go.unlink()
-        while len(self.updates()) == before:  # the one that runs
-            await asyncio.sleep(0.05)
-
-    def updates(self) -> list[dict[str, float]]:
-        return [json.loads(line) for line in self._updates.read_text().splitlines()]
-
-    def rate(self, first: int, last: int) -> float:
-        """Tokens per second, over complete updates."""
-        own = self.updates()[first:last]
-        return round(sum(each["tokens"] for each in own) / sum(each["seconds"] for each in own))
-
-    def end(self) -> None:
-        self._process.kill()
-        self._process.wait()
+def normal(*size: int) -> torch.Tensor:
+    return torch.randn(*size, device="cuda", dtype=torch.bfloat16)
 
 
-def train(name: Path, options: argparse.Namespace) -> None:
-    import torch
-
-    from benchmarks.update_memory import lengths_of, update
-    from tests.packed_against_padded import make_engine, one_rank
-
-    lengths, gpu = lengths_of(ROWS, options.cap, PROMPT), not cpu_only()
-    overrides = ["agon.init_noise=0.05", "actor_rollout_ref.model.enable_gradient_checkpointing=false"]
-    backend = "cpu:gloo,cuda:nccl" if gpu else "gloo"
-    with tempfile.TemporaryDirectory() as store, one_rank(Path(store), backend):
-        recipe = "agon" if gpu else "agon_cpu"
-        engine, loss = make_engine(Path(options.model), recipe, *overrides, packed=True)
-        update(engine, loss, lengths, "packed", options.micro_batch, PROMPT)  # kernels, moments
-        go, done = name.with_suffix(".go"), name.with_suffix(".updates")
-        done.touch()
-        while True:
-            if not go.exists():
-                if gpu:
-                    torch.cuda.empty_cache()  # for the others
-                time.sleep(0.02)
-                continue
-            started = time.perf_counter()
-            update(engine, loss, lengths, "packed", options.micro_batch, PROMPT)
-            if gpu:
-                torch.cuda.synchronize()
-            with done.open("a") as file:
-                file.write(json.dumps({"tokens": sum(lengths), "seconds": time.perf_counter() - started}) + "\n")
+def wrong_products() -> Iterator[str]:
+    for rows, (inside, outside) in product(CHECKED, SIDES + THIN):
+        x, w, gradient = normal(rows, inside), normal(outside, inside), normal(rows, outside)
+        pairs = {
+            "forward": (x @ w.T, x.float() @ w.float().T),
+            "backward, input": (gradient @ w, gradient.float() @ w.float()),
+            "backward, weight": (gradient.T @ x, gradient.float().T @ x.float()),
+        }
+        for name, (ours, exact) in pairs.items():
+            error = float((ours.float() - exact).abs().max() / exact.abs().max())
+            if not error < TOLERANCE:  # also if it is not a number
+                yield f"{rows} x {inside} x {outside}, {name}: {error:.2g}"
 
 
-async def measure(options: argparse.Namespace) -> None:
-    from benchmarks.decode import DEFAULTS, Measured, make_adapters
+def decoding() -> Callable[[], None]:
+    """A graph of one token. The thin products stand for the kernels of adapters."""
+    layers = [[normal(outside, inside) for inside, outside in SIDES] for _ in range(LAYERS)]
+    thin, output, start = normal(RANK, WIDTH), normal(VOCABULARY, WIDTH), normal(SEQUENCES, WIDTH)
 
-    for key, value in (vllm_environment() if cpu_only() else DEFAULTS).items():
-        os.environ.setdefault(key, value)
-    with tempfile.TemporaryDirectory() as scratch:
-        folder = Path(scratch)
-        trainers = [Trainer(share, folder, options) for share in options.shares]
-        variant = "sends_once" if cpu_only() else VARIANT
-        engine = Measured(variant, options, make_adapters(options.model, folder))
-        try:
-            write(options.out, {"share": 0, **await decoding(engine, options)})
-            for trainer in trainers:
-                await trainer.ready()
-                trainer.start()
-                while len(trainer.updates()) < ALONE:
-                    await asyncio.sleep(0.05)
-                alone = len(trainer.updates())
-                cell = await decoding(engine, options)
-                both = len(trainer.updates())
-                await trainer.stop()
-                rates = {"alone": trainer.rate(1, alone), "beside": trainer.rate(alone + 1, max(both, alone + 2))}
-                write(options.out, {"share": trainer.share, **cell, "tokens_per_second": rates})
-        finally:
-            for trainer in trainers:
-                trainer.end()
-            engine.close()
+    def token() -> torch.Tensor:
+        x = start
+        for qkv, back, up, down in layers:
+            x = torch.rms_norm(x + (x @ qkv.T)[:, :WIDTH] @ back.T, (WIDTH,))
+            gate, value = (x @ up.T).chunk(2, 1)
+            x = torch.rms_norm(x + (torch.nn.functional.silu(gate) * value) @ down.T, (WIDTH,))
+            for _ in range(4):
+                x = x + (x @ thin.T) @ thin
+        return x @ output.T
+
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.stream(torch.cuda.Stream()):
+        token()
+        torch.cuda.synchronize()
+        graph.capture_begin()
+        token()
+        graph.capture_end()
+    return graph.replay
 
 
-async def decoding(engine: Any, options: argparse.Namespace) -> dict[str, Any]:
-    cell = await engine.cell(options.sequences[0], 2)
-    return {"sequences": cell.sequences, "ms": cell.ms, "low": cell.low, "high": cell.high}
+def training() -> Callable[[], None]:
+    x, w, gate = normal(TOKENS, WIDTH), normal(INNER, WIDTH), normal(TOKENS, INNER)
+
+    def layers() -> None:
+        for _ in range(8):
+            (torch.nn.functional.silu(x @ w.T) * gate) @ w
+
+    return layers
 
 
-def write(out: Path, record: dict[str, Any]) -> None:
-    print(json.dumps(record), flush=True)
-    with out.open("a") as file:
-        file.write(json.dumps(record) + "\n")
+def repeat(work: Callable[[], None], seconds: float) -> list[float]:
+    """Milliseconds of each call."""
+    times, end = [], time.monotonic() + seconds
+    while time.monotonic() < end:
+        started = time.perf_counter()
+        work()
+        torch.cuda.synchronize()
+        times.append(1000 * (time.perf_counter() - started))
+    return times
+
+
+def trainer(seconds: float) -> None:
+    """The process with a share. It says when it begins to train, and how fast it was."""
+    print(torch.cuda.get_device_properties(0).multi_processor_count, flush=True)
+    wrong = [*wrong_products()]
+    print(f"{len(wrong)} products wrong" + (f", the first: {wrong[0]}" if wrong else ""), flush=True)
+    work = training()
+    repeat(work, 1)
+    print("trains", flush=True)
+    ms = statistics.mean(repeat(work, seconds))
+    print(f"{8 * 4 * TOKENS * WIDTH * INNER / ms / 1e9:.0f}", flush=True)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--model", required=True, help="a folder")
-    parser.add_argument("--out", type=Path, default=Path("shared_gpu.jsonl"), help="appended to")
-    parser.add_argument("--shares", type=int, nargs="+", default=[100, 70, 50], metavar="PERCENT")
-    parser.add_argument("--sequences", type=int, nargs=1, default=[128])
-    parser.add_argument("--cap", type=int, default=1024, help="of a trained response, in tokens")
-    parser.add_argument("--micro-batch", type=int, default=16384, help="tokens")
-    parser.add_argument("--context", type=int, default=512, help="tokens of a prompt that is decoded")
-    parser.add_argument("--tokens", nargs=2, type=int, default=[32, 544], metavar=("T1", "T2"))
-    parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--cache", type=float, default=8, help="GiB of vLLM's keys and values")
-    parser.add_argument("--trainer", type=Path, help=argparse.SUPPRESS)
-    options = parser.parse_args()
-    options.profile, options.joining, options.memory = None, None, 0.2
-    if options.trainer:
-        train(options.trainer, options)
-    else:
-        asyncio.run(measure(options))
+    parser.add_argument("--shares", type=int, nargs="+", default=[100, 80, 60, 50, 40], metavar="PERCENT")
+    parser.add_argument("--seconds", type=float, default=3, help="per share (3)")
+    parser.add_argument("--trainer", action="store_true", help=argparse.SUPPRESS)
+    args = parser.parse_args()
+    torch.manual_seed(0)
+    if args.trainer:
+        trainer(args.seconds)
+        return
+    os.environ.pop(SHARE, None)
+    token = decoding()
+    print("| share | processors | products | a token, ms | training, TFLOP/s |\n|---|---|---|---|---|")
+    print(f"| – | – | – | {statistics.median(repeat(token, args.seconds)):.2f} | – |", flush=True)
+    for share in args.shares:
+        command = [sys.executable, "-m", "benchmarks.shared_gpu", "--trainer", "--seconds", str(args.seconds)]
+        with subprocess.Popen(
+            command, env={**os.environ, SHARE: str(share)}, stdout=subprocess.PIPE, text=True
+        ) as process:
+            assert process.stdout
+            processors, wrong, _ = (process.stdout.readline().strip() for _ in range(3))
+            ms = statistics.median(repeat(token, 0.8 * args.seconds))
+            rate = process.stdout.readline().strip()
+        print(f"| {share} | {processors} | {wrong} | {ms:.2f} | {rate} |", flush=True)
 
 
 if __name__ == "__main__":

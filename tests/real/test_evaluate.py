@@ -103,7 +103,7 @@ class Running:
 @pytest.fixture(scope="module")
 def running(checkpoint: Path) -> Iterator[Running]:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("VLLM_WORKER_MULTIPROCESSING_METHOD", "spawn")  # other tests have used torch's threads
+        patch.setenv("VLLM_WORKER_MULTIPROC_METHOD", "spawn")  # other tests have used torch's threads
         started = Running(checkpoint)
     yield started
     started.engine.close()

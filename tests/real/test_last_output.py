@@ -28,7 +28,7 @@ def engine(tiny: Path) -> Iterator[Engine]:
         return Engine(players, scheduler_cls=SCHEDULER)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("VLLM_WORKER_MULTIPROCESSING_METHOD", "spawn")  # other tests have used torch's threads
+        patch.setenv("VLLM_WORKER_MULTIPROC_METHOD", "spawn")  # other tests have used torch's threads
         engine = LOOP.run_until_complete(start())
     yield engine
     engine.close()
