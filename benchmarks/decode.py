@@ -47,11 +47,6 @@ TICKS = os.sysconf("SC_CLK_TCK")
 JOINING = 0.02  # seconds from one prompt that joins to the next
 GAP = 5.0  # µs between two kernels that count as a gap
 LAUNCH = "cudaGraphLaunch"
-DEFAULTS = {  # of its environment. A fork would inherit the threads of `make_adapters`, and hang in its first product
-    "VLLM_USE_FLASHINFER_SAMPLER": "0",
-    "VLLM_NO_USAGE_STATS": "1",
-    "VLLM_WORKER_MULTIPROC_METHOD": "spawn",
-}
 NGRAM = {"num_speculative_tokens": 3, "prompt_lookup_max": 4, "prompt_lookup_min": 2}
 
 
@@ -81,6 +76,10 @@ ONCE = {"scheduler_cls": "agon_verl.rollout.scheduler.sends_once"}
 VARIANTS = {
     "baseline": Variant("as verl starts vLLM"),
     "sends_once": Variant("tokens leave the engine once per request: less work in two processes", ONCE),
+    "extension": Variant(
+        "which token uses which adapter is recorded on the CPU: cheaper prompts (--joining)",
+        {"worker_extension_cls": "agon_verl.rollout.extension.MultiAdapterWorkerExtension"},
+    ),
     "v2_runner": Variant(
         "vLLM's second model runner: inputs prepared on the GPU", environment={"VLLM_USE_V2_MODEL_RUNNER": "1"}
     ),
@@ -102,7 +101,7 @@ VARIANTS = {
         "graphs up to a prompt that joins", compilation={"cudagraph_capture_sizes": graph_sizes(512, 1536)}
     ),
     "full_graphs": Variant(
-        "one graph per batch, also with prompts, and nothing compiled: a shorter start, cheaper prompts",
+        "one graph per batch, also with prompts, without torch.compile: a shorter start, cheaper prompts",
         compilation={"mode": 0, "cudagraph_mode": "FULL", "cudagraph_capture_sizes": graph_sizes(512, 1536)},
     ),
     "all_graphs": Variant("vLLM's own 51 sizes: less padding", compilation={"cudagraph_capture_sizes": None}),
@@ -415,7 +414,9 @@ def append(out: Path, record: Cell | Joined | Failure | Started) -> None:
 def run_variant(name: str, options: argparse.Namespace, line: Sequence[str]) -> None:
     """A process group of its own, which ends with the time limit. Its output is in a file beside the results."""
     log = options.out.with_suffix(f".{name}.log")
-    environment = {**DEFAULTS, **os.environ, "PYTHONUNBUFFERED": "1", **chosen(name).environment}
+    environment = {"VLLM_USE_FLASHINFER_SAMPLER": "0", "VLLM_NO_USAGE_STATS": "1", **os.environ}
+    # A fork would inherit the threads of `make_adapters`, and hang in its first product.
+    environment |= {"PYTHONUNBUFFERED": "1", "VLLM_WORKER_MULTIPROC_METHOD": "spawn", **chosen(name).environment}
     command = [sys.executable, "-m", "benchmarks.decode", *line, "--measure", name]
     with log.open("wb") as output:
         process = subprocess.Popen(

@@ -5,7 +5,8 @@
 Reads the completions of pair records and plays vLLM's prompt lookup on them: where the last 4, 3 or 2 tokens occurred
 before, in the prompt or in what was written, the tokens that followed are the guess. Guesses are right as far as they
 are what the model sampled, which is how often rejection sampling accepts them. The prompt of a challenge is taken to be
-the problem and the attempt it was shown. Counted are steps of one sequence; what a step costs is not.
+the problem and the attempt it was shown. Counted are steps of one sequence, not their cost: a step also reads what was
+guessed.
 """
 
 import argparse
@@ -63,7 +64,7 @@ def main() -> None:
 
     tokenizer = AutoTokenizer.from_pretrained(args.tokenizer)
     pairs = [json.loads(line) for path in args.records for line in path.read_text().splitlines()]
-    print("| | guesses | tokens | tokens per step | of the guesses accepted |\n|---|---|---|---|---|")
+    print("| | longest guess | tokens | tokens per step | guessed per step | accepted |\n|---|---|---|---|---|---|")
     for stage in ("draft", "challenge"):
         for guesses in args.guesses:
             count = Count()
@@ -71,9 +72,10 @@ def main() -> None:
                 shown = pair["attempt"]["shown"] or "" if stage == "challenge" else ""  # none: no summary
                 prompt = tokenizer.encode(pair["problem"] + shown)
                 play(prompt, tokenizer.encode(pair[stage] or ""), guesses, count)
-            share = count.accepted / max(1, count.guessed)
+            steps = max(1, count.steps)
             print(
-                f"| {stage} | {guesses} | {count.tokens:,} | {count.tokens / max(1, count.steps):.2f} | {share:.0%} |"
+                f"| {stage} | {guesses} | {count.tokens:,} | {count.tokens / steps:.2f} | {count.guessed / steps:.2f} "
+                f"| {count.accepted / max(1, count.guessed):.0%} |"
             )
 
 

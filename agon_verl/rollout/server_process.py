@@ -56,7 +56,7 @@ class ServerProcess:
     """The first call to the server constructs it, and raises what its constructor raises."""
 
     def __init__(self, **settings: Any) -> None:
-        # vLLM's processes inherit both.
+        # vLLM's processes inherit this environment.
         os.environ[NODE] = ray.get_runtime_context().get_node_id()
         os.environ.pop(MPS_SHARE, None)
         self._module, self._settings = importlib.import_module("agon_verl.rollout.server"), settings
