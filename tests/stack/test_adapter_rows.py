@@ -10,33 +10,11 @@ from vllm.lora.punica_wrapper.punica_base import PunicaWrapperBase
 from vllm.lora.punica_wrapper.punica_gpu import PunicaWrapperGPU
 
 from agon_verl.rollout import adapter_rows
-from agon_verl.rollout.adapter_rows import SortsOnCpu, record
+from agon_verl.rollout.adapter_rows import SortsOnCpu
 
 SLOTS, TOKENS = 3, 64
-BATCHES = (
-    [0] * 10,
-    [2, 0, 1, 1, 0, 2, -1, -1, 0],
-    [1],
-    [-1] * 5,
-    [-1, 1],
-    [2, 2, -1, 0, 1] * 12,
-    [0, 1] * 7,
-)
-
-
-def read(meta: LoRAKernelMeta, tokens: int) -> list[list[int]]:
-    """All that a kernel gets, in both ways in which it can be launched."""
-    return [part.tolist() for all_graphs in (True, False) for part in meta.meta_args(tokens, all_graphs)]
-
-
-@pytest.mark.parametrize("captured", [[], [1, 2, 4], [2]])
-def test_the_kernels_read_the_same_whoever_recorded_it(captured: list[int]) -> None:
-    ours, theirs = (LoRAKernelMeta.make(SLOTS, TOKENS, "cpu", captured) for _ in range(2))
-    for slots in BATCHES:  # in the same tensors: nothing of an earlier batch is left
-        record(ours, slots)
-        theirs.prepare_tensors(torch.tensor(slots))
-        assert ours.no_lora_flag_cpu == theirs.no_lora_flag_cpu == (set(slots) == {-1})
-        assert read(ours, len(slots)) == read(theirs, len(slots))
+ADAPTERS = [4, None, 7]  # by slot
+BATCHES = ((7, 7, 0, 4, 4, 4, 7), (4,), (0, 0, 0), (0, 7), (7, 4, 0) * 20, (4, 7, 7))
 
 
 def wrapper(kind: type) -> Any:
@@ -47,16 +25,34 @@ def wrapper(kind: type) -> Any:
     return made
 
 
-def test_adapters_are_found_in_their_slots() -> None:
+def read(meta: LoRAKernelMeta, tokens: int) -> list[list[int]]:
+    """All that a kernel gets, in both ways in which it can be launched."""
+    return [part.tolist() for all_graphs in (True, False) for part in meta.meta_args(tokens, all_graphs)]
+
+
+def test_the_kernels_read_the_same_whoever_recorded_it() -> None:
     ours, theirs = wrapper(SortsOnCpu), wrapper(PunicaWrapperGPU)
-    mapping = LoRAMapping((7, 7, 0, 4, 4, 4, 7), (7, 0, 4, 7), is_prefill=True)
-    for each in (ours, theirs):
-        each.update_metadata(mapping, [4, None, 7], SLOTS + 1, 100)
-    for meta, tokens in (("token_mapping_meta", 7), ("prompt_mapping_meta", 4)):
-        assert read(getattr(ours, meta), tokens) == read(getattr(theirs, meta), tokens)
-    assert ours.token_mapping_meta.token_lora_mapping[:7].tolist() == [2, 2, -1, 0, 0, 0, 2]
-    assert ours.token_lora_indices.tolist() == theirs.token_lora_indices.tolist()
-    assert ours.is_prefill
+    for batch in BATCHES:  # in the same tensors: nothing of an earlier batch is left
+        mapping = LoRAMapping(batch, batch[::2], is_prefill=True)
+        for each in (ours, theirs):
+            each.update_metadata(mapping, ADAPTERS, SLOTS + 1, 100)
+        for meta, tokens in (("token_mapping_meta", batch), ("prompt_mapping_meta", batch[::2])):
+            assert read(getattr(ours, meta), len(tokens)) == read(getattr(theirs, meta), len(tokens))
+        assert ours.token_mapping_meta.no_lora_flag_cpu == (set(batch) == {0})
+        assert ours.token_lora_indices.tolist() == theirs.token_lora_indices.tolist()
+        assert ours.is_prefill
+    assert ours.token_mapping_meta.token_lora_mapping[:3].tolist() == [0, 2, 2]
+
+
+def test_tokens_are_sorted_on_the_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    """vLLM's function gets a tensor of the CPU, wherever new tensors are made by default."""
+    given = []
+    monkeypatch.setattr(LoRAKernelMeta, "prepare_tensors", lambda _, mapping: given.append(mapping))
+    ours = wrapper(SortsOnCpu)
+    monkeypatch.setattr(ours, "_update_base_metadata", lambda *_: None)
+    with torch.device("meta"):
+        ours.update_metadata(LoRAMapping((7, 0), (4,), is_prefill=False), ADAPTERS, SLOTS + 1, 100)
+    assert [(tensor.device.type, tensor.tolist()) for tensor in given] == [("cpu", [2, -1]), ("cpu", [0])]
 
 
 def test_it_takes_the_place_of_vllms_own_and_of_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
