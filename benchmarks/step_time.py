@@ -74,7 +74,7 @@ class Arm:
     steps: int
     overrides: tuple[str, ...]
     loop: dict[str, Any] | None = None  # replaces verl's agent loop of the same name
-    modules: str | None = None  # that verl imports
+    modules: tuple[str, ...] = ()  # that verl imports
 
 
 def shared(args: argparse.Namespace) -> list[str]:
@@ -235,8 +235,8 @@ def _arm(name: str, own: list[str], args: argparse.Namespace) -> Arm:
         *(on_cpu(args.ranks) if args.device == "cpu" else []),
         *_further(name, args.overrides),
     ]
-    modules = "benchmarks.fair_stock" if stock and name != "stock" else None
-    return Arm(name, 2 * args.n * args.prompts, args.ranks, args.steps, tuple(overrides), loop, modules)
+    modules = [] if not stock else ["benchmarks.own_socket", *(["benchmarks.fair_stock"] if name != "stock" else [])]
+    return Arm(name, 2 * args.n * args.prompts, args.ranks, args.steps, tuple(overrides), loop, tuple(modules))
 
 
 def _further(arm: str, overrides: Sequence[str]) -> list[str]:
@@ -273,7 +273,7 @@ def run(name: str, arm: Arm, out: Path, watch: Callable[[str, Path], None] | Non
         environment = {**os.environ, "VERL_FILE_LOGGER_PATH": str(metrics), "RAY_TMPDIR": ray_dir}
         environment["PYTHONPATH"] = os.pathsep.join(filter(None, (str(HERE.parent), os.environ.get("PYTHONPATH"))))
         if arm.modules:
-            environment["VERL_USE_EXTERNAL_MODULES"] = arm.modules
+            environment["VERL_USE_EXTERNAL_MODULES"] = ",".join(arm.modules)
         begun, first = time.time(), 0.0
         waits = arm.loop is not None and arm.loop["wait_for"]
         process = subprocess.Popen(
