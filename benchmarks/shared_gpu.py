@@ -1,13 +1,14 @@
-"""What decoding and training cost each other on one GPU, by the trainer's share of its processors.
+"""What decoding and training cost each other on one GPU, by the trainer's priority and share of its processors.
 
     nvidia-cuda-mps-control -d
     python -m benchmarks.shared_gpu [--shares 100 80 70 60 50 40]
     python -m benchmarks.shared_gpu --shares 100                    # without the first line: they take turns
 
 Not vLLM and not the trainer, but products of the same sizes, of a model of 1.5 B parameters: a CUDA graph with the
-layers of one token of 128 sequences, and in another process products of 16,384 tokens without a pause. The share is
-CUDA_MPS_ACTIVE_THREAD_PERCENTAGE of the second process alone. Before that, each share is asked whether its products are
-right: forward and backward, with and without a layer of rank 16, against products in float32.
+layers of one token of 128 sequences, and in another process products of 16,384 tokens without a pause. The second
+process alone has the share (CUDA_MPS_ACTIVE_THREAD_PERCENTAGE) and the priority (CUDA_MPS_CLIENT_PRIORITY, 1 is below
+normal). Before that, it is asked whether its products are right: forward and backward, with and without a layer of
+rank 16, against products in float32.
 """
 
 import argparse
@@ -22,6 +23,8 @@ from itertools import product
 import torch
 
 SHARE = "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE"
+PRIORITY = "CUDA_MPS_CLIENT_PRIORITY"
+PRIORITIES = ("normal", "below normal")  # by their numbers
 WIDTH, INNER, QKV, VOCABULARY, LAYERS, RANK = 1536, 8960, 2048, 151_936, 28, 16
 SEQUENCES, TOKENS = 128, 16_384
 CHECKED = (60, 700, 4096, TOKENS)  # rows of the products that are checked
@@ -106,10 +109,10 @@ def trainer(seconds: float) -> None:
     print(f"{8 * 4 * TOKENS * WIDTH * INNER / ms / 1e9:.0f}", flush=True)
 
 
-def beside(token: Callable[[], None], share: int, seconds: float) -> str:
+def beside(token: Callable[[], None], share: int, priority: int, seconds: float) -> str:
     """A row of the table: decoding goes on until the trainer has ended; its last fifth, without one, is left out."""
     command = [sys.executable, "-m", "benchmarks.shared_gpu", "--trainer", "--seconds", str(seconds)]
-    environment = {**os.environ, SHARE: str(share)}
+    environment = {**os.environ, SHARE: str(share), PRIORITY: str(priority)}
     with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout
         processors, wrong, _ = (process.stdout.readline().strip() for _ in range(3))
@@ -120,25 +123,26 @@ def beside(token: Callable[[], None], share: int, seconds: float) -> str:
     if process.returncode or not rate:
         raise SystemExit(f"the trainer with a share of {share} % ended with status {process.returncode}")
     ms = statistics.median(times[: max(1, 4 * len(times) // 5)])
-    return f"| {share} | {processors} | {wrong} | {ms:.2f} | {rate} |"
+    return f"| {share} | {PRIORITIES[priority]} | {processors} | {wrong} | {ms:.2f} | {rate} |"
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--shares", type=int, nargs="+", default=[100, 80, 70, 60, 50, 40], metavar="PERCENT")
-    parser.add_argument("--seconds", type=float, default=3, help="per share (3)")
+    parser.add_argument("--seconds", type=float, default=3, help="per row (3)")
     parser.add_argument("--trainer", action="store_true", help=argparse.SUPPRESS)
     args = parser.parse_args()
     torch.manual_seed(0)
     if args.trainer:
         trainer(args.seconds)
         return
-    os.environ.pop(SHARE, None)
+    for name in (SHARE, PRIORITY):
+        os.environ.pop(name, None)
     token = decoding()
-    print("| share | processors | products | a token, ms | training, TFLOP/s |\n|---|---|---|---|---|")
-    print(f"| – | – | – | {statistics.median(repeat(token, args.seconds)):.2f} | – |", flush=True)
-    for share in args.shares:
-        print(beside(token, share, args.seconds), flush=True)
+    print("| share | priority | processors | products | a token, ms | training, TFLOP/s |\n|---|---|---|---|---|---|")
+    print(f"| – | – | – | – | {statistics.median(repeat(token, args.seconds)):.2f} | – |", flush=True)
+    for share, priority in product(args.shares, range(len(PRIORITIES))):
+        print(beside(token, share, priority, args.seconds), flush=True)
 
 
 if __name__ == "__main__":

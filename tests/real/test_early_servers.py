@@ -17,19 +17,23 @@ from vllm.v1.engine.exceptions import EngineDeadError
 
 from agon_verl.game.roles import BASE
 from agon_verl.rollout.replica import MultiAdapterReplica
-from agon_verl.rollout.server_process import MPS_SHARE, ServerClass, _started, early_options, start_servers
+from agon_verl.rollout.server_process import ServerClass, _started, early_options, start_servers
 from tests.real.runs import sizes
 from tests.recipes import composed
 
 
 @pytest.fixture(scope="module", autouse=True)
 def cluster() -> Iterator[None]:
-    with (
-        tempfile.TemporaryDirectory(prefix="agon", dir="/tmp", ignore_cleanup_errors=True) as folder,
-        pytest.MonkeyPatch.context() as patch,
-    ):
-        patch.setenv(MPS_SHARE, "50")
-        ray.init(num_cpus=8, num_gpus=2, include_dashboard=False, _temp_dir=folder, log_to_driver=False)
+    environment: Any = OmegaConf.to_container(composed("+recipe=agon_cpu").ray_kwargs.ray_init.runtime_env)
+    with tempfile.TemporaryDirectory(prefix="agon", dir="/tmp", ignore_cleanup_errors=True) as folder:
+        ray.init(
+            num_cpus=8,
+            num_gpus=2,
+            include_dashboard=False,
+            _temp_dir=folder,
+            log_to_driver=False,
+            runtime_env=environment,
+        )
         yield
         _started.clear()
         ray.shutdown()
@@ -92,14 +96,14 @@ def test_a_server_that_was_started_early_serves(replica: MultiAdapterReplica) ->
     assert not ray.get(replica.workers[0].__ray_call__.remote(imports_vllm))
 
 
-def test_a_share_of_the_gpu_is_the_trainers_alone(replica: MultiAdapterReplica) -> None:
-    def share(_: Any) -> str | None:
+def test_training_gives_way_to_decoding(replica: MultiAdapterReplica) -> None:
+    def priority(_: Any) -> str | None:
         import os
 
-        return os.environ.get("CUDA_MPS_ACTIVE_THREAD_PERCENTAGE")
+        return os.environ.get("CUDA_MPS_CLIENT_PRIORITY")
 
-    assert ray.get(replica.workers[0].__ray_call__.remote(share)) == "50"
-    assert ray.get(replica.server_handle.__ray_call__.remote(share)) is None
+    assert ray.get(replica.workers[0].__ray_call__.remote(priority)) == "1"  # below normal
+    assert ray.get(replica.server_handle.__ray_call__.remote(priority)) is None
 
 
 def test_a_ping_that_waits_when_the_engine_dies_says_so(replica: MultiAdapterReplica) -> None:
