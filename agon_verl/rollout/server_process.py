@@ -21,7 +21,7 @@ from verl.plugin.platform import get_platform
 from agon_verl.config import gpus_per_replica
 from agon_verl.rollout.wire import NODE
 
-# Of a process on a GPU that NVIDIA's MPS shares. The recipes lower it for a run's processes: training gives way to vLLM.
+# On a GPU that NVIDIA's MPS shares. The recipes lower it for all processes of a run: training gives way to vLLM.
 MPS_PRIORITY = "CUDA_MPS_CLIENT_PRIORITY"
 # vLLM queues requests itself. With verl's 1,000, a ping would wait behind them and count as no answer.
 MAX_CONCURRENCY = 1_000_000
