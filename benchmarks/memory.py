@@ -20,7 +20,7 @@ import matplotlib
 
 matplotlib.use("Agg")
 import matplotlib.pyplot as plt
-from step_time import arguments, default_arm, parsed, run
+from step_time import arguments, default_arm, parsed, processes, run
 
 WARM_UP, QUERY_EVERY, SMALL = 20, 10, 20.0  # steps, steps, MB
 QUERY = """
@@ -47,7 +47,7 @@ class MemoryLog:
         step = len(metrics.read_text().splitlines()) if metrics.exists() else 0
         if step == self.step:
             return
-        self.step, self.seen[step] = step, self._memory(mark.encode())
+        self.step, self.seen[step] = step, self._memory(mark)
         if self._query is None:  # connected long before its first query
             self._query = subprocess.Popen(
                 [sys.executable, "-c", QUERY],
@@ -65,13 +65,11 @@ class MemoryLog:
             self._query.kill()
             self._query.wait()
 
-    def _memory(self, mark: bytes) -> dict[str, float]:
+    def _memory(self, mark: str) -> dict[str, float]:
         """Megabytes by process."""
         memory = {}
-        for entry in Path("/proc").glob("[0-9]*"):
+        for entry in processes(mark):
             try:
-                if mark not in (entry / "environ").read_bytes().split(b"\0"):
-                    continue
                 command = (entry / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
                 kilobytes = re.search(r"RssAnon:\s+(\d+)", (entry / "status").read_text())
             except OSError:

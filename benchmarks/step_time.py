@@ -35,6 +35,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -58,7 +59,7 @@ TITLES = {
 PARTS = ("gen", "old_log_prob", "adv", "update_actor", "update_weights", "step")
 EARLY = "early_update"  # what streamed updates do during generation
 OF_THE_PAIR = {"model": {"lora"}, "actor": {"optim"}, "rollout": {"n", "agent", "val_kwargs"}}
-STAGGER = 10.0  # seconds between the starts of two arms: stock runs with Rays of their own share the socket of a sync
+STAGGER = 10.0  # seconds between the starts of two arms, which read the same files
 ONE_PROCESS = "vllm.v1.executor.uniproc_executor.UniProcExecutor"
 
 
@@ -309,6 +310,22 @@ def run_in_turn(chosen: Mapping[str, Arm], out: Path) -> list[str]:
     return problems
 
 
+def processes(mark: str) -> Iterator[Path]:
+    """Those with this environment variable, as folders of /proc: Ray's too, which have another parent."""
+    for entry in Path("/proc").glob("[0-9]*"):
+        try:
+            if mark.encode() in (entry / "environ").read_bytes().split(b"\0"):
+                yield entry
+        except OSError:
+            continue  # it has ended, or is not ours
+
+
+def send(mark: str, sent: signal.Signals) -> None:
+    for entry in processes(mark):
+        with suppress(ProcessLookupError):
+            os.kill(int(entry.name), sent)
+
+
 def turn_of(name: str, out: Path) -> Path:
     """The file that an arm waits for, if several start together."""
     return out / f"{name}.turn"
@@ -320,21 +337,35 @@ def waits_at(turn: Path) -> Path:
 
 
 def run_together(chosen: Mapping[str, Arm], out: Path) -> list[str]:
-    """Start the arms up, and when all of them wait or have ended, let one after the other step. Returns what failed."""
+    """Start the arms up, and when all of them wait or have ended, let one after the other step. Returns what failed.
+
+    The processes of an arm that waits are halted, so that they take nothing from the one that steps.
+    """
     turns, stopped, problems = {name: turn_of(name, out) for name in chosen}, threading.Event(), []
     for turn in turns.values():
         for old in (turn, waits_at(turn)):
             old.unlink(missing_ok=True)
 
-    def watch(*_: object) -> None:
-        if stopped.is_set():
-            raise ArmFailed("stopped")
+    def halting(turn: Path) -> Callable[[str, Path], None]:
+        halted = False
+
+        def watch(mark: str, _: Path) -> None:
+            nonlocal halted
+            if stopped.is_set():
+                send(mark, signal.SIGCONT)  # a process that is halted does not end
+                raise ArmFailed("stopped")
+            waits = waits_at(turn).exists() and not turn.exists()
+            if waits != halted:
+                send(mark, signal.SIGSTOP if waits else signal.SIGCONT)
+                halted = waits
+
+        return watch
 
     with ThreadPoolExecutor(len(chosen) or 1) as pool:
         try:
             ends = {}
             for name, arm in chosen.items():
-                ends[name] = pool.submit(run, name, arm, out, watch)
+                ends[name] = pool.submit(run, name, arm, out, halting(turns[name]))
                 time.sleep(STAGGER)
             while not all(ends[name].done() or waits_at(turn).exists() for name, turn in turns.items()):
                 time.sleep(0.2)

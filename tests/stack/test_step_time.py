@@ -3,6 +3,7 @@
 import asyncio
 import json
 import os
+import subprocess
 import sys
 import threading
 import time
@@ -378,13 +379,27 @@ def test_one_arm_steps_at_a_time_and_only_when_all_have_started(
         events.append("up")
         if name == "bypass":
             raise step_time.ArmFailed("bypass ended after 0 steps")
-        turn = step_time.turn_of(name, out)
-        step_time.waits_at(turn).touch()
-        while not turn.exists():
-            time.sleep(0.01)
-        events.append(f"{name} begins")
+        turn, mark = step_time.turn_of(name, out), f"OF_ARM={out / name}"
+        with subprocess.Popen(["sleep", "100"], env=dict([mark.split("=")])) as process:  # has no Python to start
+            watch(mark, out)
+            assert state(process.pid) == "S"
+            step_time.waits_at(turn).touch()
+            watch(mark, out)
+            assert state(process.pid) == "T"  # halted
+            while not turn.exists():
+                watch(mark, out)
+                time.sleep(0.01)
+            watch(mark, out)
+            assert state(process.pid) == "S"
+            events.append(f"{name} begins")
+            time.sleep(0.1)
+            events.append(f"{name} ends")
+            process.kill()
+
+    def state(process: int) -> str:
+        """After a moment: a signal takes one to arrive."""
         time.sleep(0.1)
-        events.append(f"{name} ends")
+        return Path(f"/proc/{process}/stat").read_text().rsplit(") ", 1)[1][0]
 
     monkeypatch.setattr(step_time, "run", run)
     monkeypatch.setattr(step_time, "STAGGER", 0)
@@ -399,7 +414,7 @@ def test_a_signal_ends_all_arms_that_start_together(tmp_path: Path, monkeypatch:
     def run(name: str, arm: Arm, out: Path, watch: Any) -> None:
         try:
             while True:
-                watch()
+                watch("OF_ARM=none", out)
                 time.sleep(0.01)
         finally:
             ended.append(name)
