@@ -59,7 +59,7 @@ TITLES = {
 PARTS = ("gen", "old_log_prob", "adv", "update_actor", "update_weights", "step")
 EARLY = "early_update"  # what streamed updates do during generation
 OF_THE_PAIR = {"model": {"lora"}, "actor": {"optim"}, "rollout": {"n", "agent", "val_kwargs"}}
-STAGGER = 10.0  # seconds between the starts of two arms, which read the same files
+STAGGER = 10.0  # seconds between the starts of two arms: as long as it takes to import verl
 ONE_PROCESS = "vllm.v1.executor.uniproc_executor.UniProcExecutor"
 
 
@@ -271,7 +271,8 @@ def run(name: str, arm: Arm, out: Path, watch: Callable[[str, Path], None] | Non
         tempfile.TemporaryDirectory(prefix="ray", dir="/tmp", ignore_cleanup_errors=True) as ray_dir,  # Ray ends later
         (out / f"{name}.log").open("w") as log,
     ):
-        environment = {**os.environ, "VERL_FILE_LOGGER_PATH": str(metrics), "RAY_TMPDIR": ray_dir}
+        # The last one keeps the others readable in Ray's processes, which change their names.
+        environment = {**os.environ, "VERL_FILE_LOGGER_PATH": str(metrics), "RAY_TMPDIR": ray_dir, "SPT_NOENV": "1"}
         environment["PYTHONPATH"] = os.pathsep.join(filter(None, (str(HERE.parent), os.environ.get("PYTHONPATH"))))
         if arm.modules:
             environment["VERL_USE_EXTERNAL_MODULES"] = ",".join(arm.modules)
@@ -292,6 +293,7 @@ def run(name: str, arm: Arm, out: Path, watch: Callable[[str, Path], None] | Non
                     watch(f"RAY_TMPDIR={ray_dir}", metrics)
                 time.sleep(0.2)
         finally:
+            send(f"RAY_TMPDIR={ray_dir}", signal.SIGCONT)  # a process that is halted does not end
             process.terminate()
             process.wait()
     if process.returncode or not complete(name, arm, out):
@@ -321,9 +323,13 @@ def processes(mark: str) -> Iterator[Path]:
 
 
 def send(mark: str, sent: signal.Signals) -> None:
-    for entry in processes(mark):
-        with suppress(ProcessLookupError):
-            os.kill(int(entry.name), sent)
+    """Also to processes that were started meanwhile."""
+    reached: set[Path] = set()
+    while new := {*processes(mark)} - reached:
+        for entry in new:
+            with suppress(ProcessLookupError):
+                os.kill(int(entry.name), sent)
+        reached |= new
 
 
 def turn_of(name: str, out: Path) -> Path:
@@ -352,7 +358,6 @@ def run_together(chosen: Mapping[str, Arm], out: Path) -> list[str]:
         def watch(mark: str, _: Path) -> None:
             nonlocal halted
             if stopped.is_set():
-                send(mark, signal.SIGCONT)  # a process that is halted does not end
                 raise ArmFailed("stopped")
             waits = waits_at(turn).exists() and not turn.exists()
             if waits != halted:

@@ -19,10 +19,8 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 from verl.plugin.platform import get_platform
 
 from agon_verl.config import gpus_per_replica
-from agon_verl.rollout.wire import NODE
+from agon_verl.rollout.wire import MPS_PRIORITY, NODE
 
-# On a GPU that NVIDIA's MPS shares. The recipes lower it for all processes of a run: training gives way to vLLM.
-MPS_PRIORITY = "CUDA_MPS_CLIENT_PRIORITY"
 # vLLM queues requests itself. With verl's 1,000, a ping would wait behind them and count as no answer.
 MAX_CONCURRENCY = 1_000_000
 METHODS = (  # of the server that verl and this package call
@@ -58,7 +56,7 @@ class ServerProcess:
     def __init__(self, **settings: Any) -> None:
         # vLLM's processes inherit this environment.
         os.environ[NODE] = ray.get_runtime_context().get_node_id()
-        os.environ.pop(MPS_PRIORITY, None)
+        os.environ.pop(MPS_PRIORITY, None)  # training gives way to decoding
         self._module, self._settings = importlib.import_module("agon_verl.rollout.server"), settings
 
     async def take_settings(self, **settings: Any) -> None:

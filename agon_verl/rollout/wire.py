@@ -9,6 +9,8 @@ from agon_verl.health.pair_statistics import Pair
 MODEL_TYPE = "agon_pair"  # the key of our engine in verl's registry
 ADAPTER = "adapter"  # the field of a row with the name of the adapter that generated it
 NODE = "AGON_RAY_NODE"  # environment variable of vLLM's processes: the id of their Ray node
+# Environment variable of training processes. On a GPU that NVIDIA's MPS shares, those with a lower priority give way.
+MPS_PRIORITY, BELOW_NORMAL = "CUDA_MPS_CLIENT_PRIORITY", "1"
 PROBLEM = "problem"  # names a problem among what the reward function returns for a challenge
 
 _SOCKET = "/rl-colocate-zmq-"

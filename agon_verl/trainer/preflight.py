@@ -27,6 +27,7 @@ from agon_verl.game.prompts import challenge_messages
 from agon_verl.game.roles import ADAPTERS
 from agon_verl.pair.base import hash_of_base
 from agon_verl.pair.checkpoint import ADAPTER_FILE, STOP_REQUEST, check_fit, check_game, check_owner, foreign, to_resume
+from agon_verl.rollout.wire import BELOW_NORMAL, MPS_PRIORITY
 from agon_verl.trainer.memory import GIB, MARGIN, USABLE, DecoderShape, MemorySettings, estimate, tokens_that_fit
 
 MAX_LORA_RANK = 512  # vLLM's largest (vllm.config.lora.MaxLoRARanks); importing it here would cost ten seconds
@@ -104,6 +105,8 @@ class Preflight(Callback):
             check_adapters(config)
             check_checkpoint(config)
             keep_compiled(config)
+            # Of all processes that a local Ray starts; the server's drops it (rollout/server_process.py).
+            os.environ.setdefault(MPS_PRIORITY, BELOW_NORMAL)
         except (ConfigError, CheckpointError) as error:
             raise SystemExit(f"agon-verl: {error}") from None
         except Exception as error:

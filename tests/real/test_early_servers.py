@@ -18,22 +18,19 @@ from vllm.v1.engine.exceptions import EngineDeadError
 from agon_verl.game.roles import BASE
 from agon_verl.rollout.replica import MultiAdapterReplica
 from agon_verl.rollout.server_process import ServerClass, _started, early_options, start_servers
+from agon_verl.rollout.wire import BELOW_NORMAL, MPS_PRIORITY
 from tests.real.runs import sizes
 from tests.recipes import composed
 
 
 @pytest.fixture(scope="module", autouse=True)
 def cluster() -> Iterator[None]:
-    environment: Any = OmegaConf.to_container(composed("+recipe=agon_cpu").ray_kwargs.ray_init.runtime_env)
-    with tempfile.TemporaryDirectory(prefix="agon", dir="/tmp", ignore_cleanup_errors=True) as folder:
-        ray.init(
-            num_cpus=8,
-            num_gpus=2,
-            include_dashboard=False,
-            _temp_dir=folder,
-            log_to_driver=False,
-            runtime_env=environment,
-        )
+    with (
+        tempfile.TemporaryDirectory(prefix="agon", dir="/tmp", ignore_cleanup_errors=True) as folder,
+        pytest.MonkeyPatch.context() as patch,
+    ):
+        patch.setenv(MPS_PRIORITY, BELOW_NORMAL)
+        ray.init(num_cpus=8, num_gpus=2, include_dashboard=False, _temp_dir=folder, log_to_driver=False)
         yield
         _started.clear()
         ray.shutdown()
@@ -97,13 +94,16 @@ def test_a_server_that_was_started_early_serves(replica: MultiAdapterReplica) ->
 
 
 def test_training_gives_way_to_decoding(replica: MultiAdapterReplica) -> None:
-    def priority(_: Any) -> str | None:
-        import os
+    def priorities(_: Any) -> list[str | None]:
+        """Of the processes that it has started, or its own."""
+        import psutil
 
-        return os.environ.get("CUDA_MPS_CLIENT_PRIORITY")
+        this = psutil.Process()
+        return [process.environ().get("CUDA_MPS_CLIENT_PRIORITY") for process in this.children(True) or [this]]
 
-    assert ray.get(replica.workers[0].__ray_call__.remote(priority)) == "1"  # below normal
-    assert ray.get(replica.server_handle.__ray_call__.remote(priority)) is None
+    assert ray.get(replica.workers[0].__ray_call__.remote(priorities)) == [BELOW_NORMAL]
+    engine = ray.get(replica.server_handle.__ray_call__.remote(priorities))
+    assert len(engine) > 0 and set(engine) == {None}
 
 
 def test_a_ping_that_waits_when_the_engine_dies_says_so(replica: MultiAdapterReplica) -> None:

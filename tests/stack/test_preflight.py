@@ -21,6 +21,7 @@ from verl.trainer.constants_ppo import get_ppo_ray_runtime_env
 from agon_verl.errors import CheckpointError, ConfigError
 from agon_verl.pair.base import hash_of_base
 from agon_verl.pair.checkpoint import Manifest, committing, game_settings, lora_settings, verifier_settings
+from agon_verl.rollout.wire import BELOW_NORMAL, MPS_PRIORITY
 from agon_verl.trainer import preflight
 from agon_verl.trainer.guarded import RunFailed
 from agon_verl.trainer.memory import GIB, MARGIN, USABLE, DecoderShape, estimate
@@ -504,3 +505,15 @@ def test_one_engine_keeps_what_it_compiles(
     of_verl = get_ppo_ray_runtime_env()["env_vars"].get(COMPILE_CACHE_OFF)
     assert os.environ.get(COMPILE_CACHE_OFF, of_verl) == kept
     assert (of_verl is None) == (COMPILE_CACHE_OFF in os.environ)
+
+
+@pytest.mark.parametrize("set_before", [None, "0"])
+def test_training_has_the_lower_priority_unless_the_shell_says_otherwise(
+    good: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, set_before: str | None
+) -> None:
+    for name in (MPS_PRIORITY, COMPILE_CACHE_OFF):
+        monkeypatch.setenv(name, set_before or "")
+    if set_before is None:
+        monkeypatch.delenv(MPS_PRIORITY)
+    preflight.Preflight().on_job_start(composed(*good, f"trainer.default_local_dir={tmp_path}"))
+    assert os.environ[MPS_PRIORITY] == (set_before or BELOW_NORMAL)

@@ -3,11 +3,13 @@
 import asyncio
 import json
 import os
+import signal
 import subprocess
 import sys
 import threading
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -106,7 +108,6 @@ def test_fair_stock_and_agon_differ_in_the_pair_alone(tmp_path: Path, monkeypatc
         "trainer.v1.trainer_mode",
         *("trainer.project_name", "trainer.experiment_name", "trainer.default_local_dir"),
         "actor_rollout_ref.rollout.trace.",
-        "ray_kwargs.ray_init.runtime_env.",  # a priority of training beside decoding, which stock never has
     )
     assert {key for key in differing if not key.startswith(of_the_pair)} == set()
 
@@ -368,6 +369,67 @@ def test_arms_that_start_together_wait_for_their_turn(tmp_path: Path, monkeypatc
     asyncio.run(scene())
 
 
+@contextmanager
+def sleeping(mark: str) -> Iterator[subprocess.Popen]:
+    process = subprocess.Popen(["sleep", "100"], env=dict([mark.split("=")]))
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.wait()
+
+
+def test_what_was_halted_can_end() -> None:
+    """A halted process would keep its SIGTERM until somebody lets it go on."""
+    with sleeping("OF_ARM=halted") as process:
+        step_time.send("OF_ARM=halted", signal.SIGSTOP)
+        process.terminate()
+        with pytest.raises(subprocess.TimeoutExpired):
+            process.wait(1)
+        step_time.send("OF_ARM=halted", signal.SIGCONT)
+        assert process.wait(10) == -signal.SIGTERM
+
+
+def test_each_stock_run_has_a_socket_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ray is not started: its job has the same id in each run."""
+    modules = {made(monkeypatch, tmp_path)[name].modules for name in STOCK}
+    assert all("benchmarks.own_socket" in each for each in modules)
+    printed = [
+        subprocess.run(
+            [sys.executable, "-c", HANDLES],
+            env={**os.environ, "VERL_USE_EXTERNAL_MODULES": "benchmarks.own_socket", "RAY_TMPDIR": f"/tmp/ray{run}"},
+            cwd=Path(step_time.__file__).parents[1],
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout.splitlines()[-2:]
+        for run in "ab"
+    ]
+    (sent, received), others = printed
+    assert sent == received and others[0] == others[1] != sent
+    assert sent.startswith("ipc:///tmp/") and sent.endswith("-raya.sock")
+
+
+HANDLES = """
+import os
+from types import SimpleNamespace
+from unittest import mock
+import verl
+from verl.workers.rollout.vllm_rollout import utils, vllm_rollout
+os.environ.update(RANK="0", RAY_LOCAL_WORLD_SIZE="1", VERL_RAY_JOB_ID="01000000")
+one = dict.fromkeys(("tensor_model_parallel_size", "data_parallel_size", "pipeline_model_parallel_size"), 1)
+config = SimpleNamespace(**one, layered_summon=False)
+def init(self, config, *_):
+    self.config = config
+with mock.patch.object(vllm_rollout, "ray") as ray, mock.patch.object(vllm_rollout.BaseRollout, "__init__", init):
+    ray.get_runtime_context().get_job_id.return_value = "01000000"
+    print(vllm_rollout.ServerAdapter(config, None, None).zmq_handle)
+worker = object.__new__(utils.vLLMColocateWorkerExtension)
+worker.local_rank, worker.model_runner = 0, SimpleNamespace()
+print(worker._get_zmq_handle())
+"""
+
+
 def test_one_arm_steps_at_a_time_and_only_when_all_have_started(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -380,7 +442,7 @@ def test_one_arm_steps_at_a_time_and_only_when_all_have_started(
         if name == "bypass":
             raise step_time.ArmFailed("bypass ended after 0 steps")
         turn, mark = step_time.turn_of(name, out), f"OF_ARM={out / name}"
-        with subprocess.Popen(["sleep", "100"], env=dict([mark.split("=")])) as process:  # has no Python to start
+        with sleeping(mark) as process:
             watch(mark, out)
             assert state(process.pid) == "S"
             step_time.waits_at(turn).touch()
@@ -394,7 +456,6 @@ def test_one_arm_steps_at_a_time_and_only_when_all_have_started(
             events.append(f"{name} begins")
             time.sleep(0.1)
             events.append(f"{name} ends")
-            process.kill()
 
     def state(process: int) -> str:
         """After a moment: a signal takes one to arrive."""
