@@ -20,7 +20,9 @@ import matplotlib
 
 matplotlib.use("Agg")
 import matplotlib.pyplot as plt
-from step_time import arguments, default_arm, parsed, processes, run
+from step_time import arguments, default_arm, parsed, run
+
+from agon_verl.matrix.processes import processes
 
 WARM_UP, QUERY_EVERY, SMALL = 20, 10, 20.0  # steps, steps, MB
 QUERY = """
@@ -68,7 +70,8 @@ class MemoryLog:
     def _memory(self, mark: str) -> dict[str, float]:
         """Megabytes by process."""
         memory = {}
-        for entry in processes(mark):
+        for process in processes(mark):
+            entry = Path("/proc", str(process))
             try:
                 command = (entry / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
                 kilobytes = re.search(r"RssAnon:\s+(\d+)", (entry / "status").read_text())

@@ -43,6 +43,8 @@ from typing import Any
 
 from omegaconf import OmegaConf
 
+from agon_verl.matrix.processes import processes
+
 HERE = Path(__file__).resolve().parent
 RECIPE = HERE.parent / "recipes" / "recipe" / "agon.yaml"
 WARM_UP = 2
@@ -312,23 +314,13 @@ def run_in_turn(chosen: Mapping[str, Arm], out: Path) -> list[str]:
     return problems
 
 
-def processes(mark: str) -> Iterator[Path]:
-    """Those with this environment variable, as folders of /proc: Ray's too, which have another parent."""
-    for entry in Path("/proc").glob("[0-9]*"):
-        try:
-            if mark.encode() in (entry / "environ").read_bytes().split(b"\0"):
-                yield entry
-        except OSError:
-            continue  # it has ended, or is not ours
-
-
-def send(mark: str, sent: signal.Signals) -> None:
-    """Also to processes that were started meanwhile."""
-    reached: set[Path] = set()
-    while new := {*processes(mark)} - reached:
-        for entry in new:
+def send(variable: str, sent: signal.Signals) -> None:
+    """To all processes with this variable, also to those that are started meanwhile."""
+    reached: set[int] = set()
+    while new := {*processes(variable)} - reached:
+        for process in new:
             with suppress(ProcessLookupError):
-                os.kill(int(entry.name), sent)
+                os.kill(process, sent)
         reached |= new
 
 
@@ -355,13 +347,13 @@ def run_together(chosen: Mapping[str, Arm], out: Path) -> list[str]:
     def halting(turn: Path) -> Callable[[str, Path], None]:
         halted = False
 
-        def watch(mark: str, _: Path) -> None:
+        def watch(variable: str, _: Path) -> None:
             nonlocal halted
             if stopped.is_set():
                 raise ArmFailed("stopped")
             waits = waits_at(turn).exists() and not turn.exists()
             if waits != halted:
-                send(mark, signal.SIGSTOP if waits else signal.SIGCONT)
+                send(variable, signal.SIGSTOP if waits else signal.SIGCONT)
                 halted = waits
 
         return watch

@@ -91,7 +91,7 @@ class Here:
                 return self._wait(process, stopping)
             finally:
                 for _ in range(KILLS):  # again: one of them may have started another
-                    for pid in (found := processes(mark)):
+                    for pid in (found := processes(f"{_MARK}={mark}")):
                         _kill(pid)
                     if not found:
                         break
@@ -122,12 +122,12 @@ def _ray_folder() -> Iterator[dict[str, str]]:
         yield {"RAY_TMPDIR": folder}
 
 
-def processes(mark: str) -> list[int]:
-    """The living processes of a command, on Linux; a process that has ended has no variables."""
-    variable, found = f"{_MARK}={mark}".encode(), []
+def processes(variable: str) -> list[int]:
+    """The living processes, on Linux, with this NAME=VALUE in their environment; one that has ended has none."""
+    found = []
     for entry in Path("/proc").glob("[0-9]*"):
         try:
-            if variable in (entry / "environ").read_bytes().split(b"\0"):
+            if variable.encode() in (entry / "environ").read_bytes().split(b"\0"):
                 found.append(int(entry.name))
         except OSError:  # it has ended, or belongs to another user
             continue

@@ -105,7 +105,7 @@ class Preflight(Callback):
             check_adapters(config)
             check_checkpoint(config)
             keep_compiled(config)
-            # Of all processes that a local Ray starts; the server's drops it (rollout/server_process.py).
+            # Inherited by all processes of a Ray that starts here; vLLM's server drops it (rollout/server_process.py).
             os.environ.setdefault(MPS_PRIORITY, BELOW_NORMAL)
         except (ConfigError, CheckpointError) as error:
             raise SystemExit(f"agon-verl: {error}") from None
