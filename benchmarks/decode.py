@@ -73,12 +73,17 @@ class Variant:
 
 
 ONCE = {"scheduler_cls": "agon_verl.rollout.scheduler.sends_once"}
+EXTENSION = {"worker_extension_cls": "agon_verl.rollout.extension.MultiAdapterWorkerExtension"}
 VARIANTS = {
     "baseline": Variant("as verl starts vLLM"),
     "sends_once": Variant("tokens leave the engine once per request: less work in two processes", ONCE),
     "extension": Variant(
         "which token uses which adapter is recorded on the CPU: cheaper prompts (--joining)",
-        {"worker_extension_cls": "agon_verl.rollout.extension.MultiAdapterWorkerExtension"},
+        EXTENSION,
+    ),
+    "three_in_flight": Variant(
+        "besides three batches in flight: engine, worker and GPU work at the same time",
+        {"scheduler_cls": "agon_verl.rollout.scheduler.three_in_flight", **EXTENSION},
     ),
     "v2_runner": Variant(
         "vLLM's second model runner: inputs prepared on the GPU", environment={"VLLM_USE_V2_MODEL_RUNNER": "1"}

@@ -232,6 +232,11 @@ def packed(setting: Setting) -> dict[str, float]:
     return json.loads(output.splitlines()[-1])
 
 
+def rescored(setting: Setting, runner: int) -> dict[str, float]:
+    """How far vLLM's log-probs are from those of the same tokens read as prompts, with requests that were preempted."""
+    return json.loads(command(setting, "tests.gpu.rescored", setting.model, runner).splitlines()[-1])
+
+
 def stock(setting: Setting) -> Run:
     """verl's own trainer without anything of ours but the verifier: GRPO with one adapter and 2N rollouts."""
     folder = setting.folder / "stock"

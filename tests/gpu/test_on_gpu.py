@@ -14,6 +14,7 @@ import pytest
 from safetensors.torch import load_file
 
 from agon_verl.pair import checkpoint
+from tests.gpu import jobs
 from tests.gpu.jobs import HELD_OUT, LAST, SAVED, LaterJobs, Served, Setting
 from tests.real.runs import Run, succeeded
 
@@ -112,3 +113,15 @@ def test_swapped_slots_stop_the_run(swapped: Run, figures: list[str]) -> None:
 def test_packed_rows_teach_what_padded_ones_teach(packed: dict[str, float], figures: list[str]) -> None:
     figures.append("packed against padded: " + ", ".join(f"{name} {value:.1e}" for name, value in packed.items()))
     assert packed["log_probs"] < ROUNDING and packed["entropy"] < ROUNDING and packed["gradients"] < ROUNDING
+
+
+@pytest.mark.parametrize("runner", [1, 2])
+def test_log_probs_are_those_of_the_tokens(
+    setting: Setting, later_jobs: LaterJobs, runner: int, figures: list[str]
+) -> None:
+    if setting.on_cpu and runner == 2:
+        pytest.skip("vLLM has its second model runner on GPUs only")
+    seen = jobs.rescored(setting, runner)
+    figures.append(f"log-probs read again, runner {runner}: {seen}")
+    assert seen["tokens"] > 1000 and seen["gap"] < GAP
+    assert seen["preempted"] > 0 or setting.on_cpu  # there vLLM's blocks are larger, and the cache has room for all
