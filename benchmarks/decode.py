@@ -39,6 +39,7 @@ from itertools import count, pairwise
 from pathlib import Path
 from typing import Any
 
+from agon_verl.rollout.wire import WORKER_EXTENSION
 from examples.gpu_settings import GRAPH_SIZES, graph_sizes
 
 RANK = 16
@@ -73,7 +74,7 @@ class Variant:
 
 
 ONCE = {"scheduler_cls": "agon_verl.rollout.scheduler.sends_once"}
-EXTENSION = {"worker_extension_cls": "agon_verl.rollout.extension.MultiAdapterWorkerExtension"}
+EXTENSION = {"worker_extension_cls": WORKER_EXTENSION}
 VARIANTS = {
     "baseline": Variant("as verl starts vLLM"),
     "sends_once": Variant("tokens leave the engine once per request: less work in two processes", ONCE),

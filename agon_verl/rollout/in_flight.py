@@ -10,8 +10,11 @@ one waits for one more.
 from typing import Any
 
 from vllm.config import VllmConfig
+from vllm.platforms import current_platform
 from vllm.v1.core.sched.interface import PauseState
 from vllm.v1.core.sched.output import SchedulerOutput
+
+from agon_verl.rollout.wire import WORKER_EXTENSION
 
 BATCHES = 3
 _vllms = getattr(VllmConfig, "max_concurrent_batches", None)
@@ -27,6 +30,19 @@ def _batches(config: VllmConfig) -> int:
     """vLLM has one without asynchronous scheduling, and its own number with pipeline stages: both stay."""
     batches: int = _vllms.fget(config)  # type: ignore[union-attr]
     return BATCHES if batches == 2 and config.parallel_config.pipeline_parallel_size == 1 else batches
+
+
+def worker_is_ready(config: VllmConfig) -> bool:
+    """Whether the worker keeps the inputs of three batches apart.
+
+    vLLM's first model runner waits until the GPU has copied what it is about to overwrite. The second has a buffer per
+    batch: as many as it has been told (`install`), and one for all in FlashInfer, vLLM's choice on Blackwell.
+    """
+    if not config.use_v2_model_runner:
+        return True
+    chosen, device = config.attention_config.backend, current_platform.get_device_capability()
+    flashinfer = chosen.name == "FLASHINFER" if chosen else device is not None and device.major >= 10
+    return config.parallel_config.worker_extension_cls == WORKER_EXTENSION and not flashinfer
 
 
 class ThreeInFlight:

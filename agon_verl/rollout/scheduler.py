@@ -15,7 +15,7 @@ import numpy as np
 from vllm.sampling_params import RequestOutputKind
 from vllm.v1.core.sched.async_scheduler import AsyncScheduler
 from vllm.v1.core.sched.scheduler import Scheduler
-from vllm.v1.engine import EngineCoreOutput, EngineCoreOutputs
+from vllm.v1.engine import EngineCoreEvent, EngineCoreOutput, EngineCoreOutputs
 from vllm.v1.outputs import LogprobsLists
 
 from agon_verl.rollout import in_flight
@@ -33,14 +33,17 @@ class UnsentTokens:
     rows: tuple[bytearray, bytearray, bytearray] = field(
         default_factory=lambda: (bytearray(), bytearray(), bytearray())
     )
+    events: list[EngineCoreEvent] = field(default_factory=list)  # such as a preemption, for vLLM's own metrics
 
     def add(self, output: EngineCoreOutput) -> None:
         self.tokens += output.new_token_ids
+        self.events += output.events or ()
         for rows, new in zip(self.rows, self._own(output), strict=False):
             rows += new.tobytes()
 
     def put_before(self, output: EngineCoreOutput) -> None:
         output.new_token_ids = [*self.tokens, *output.new_token_ids]
+        output.events = [*self.events, *(output.events or ())] or None
         if output.new_logprobs is not None:
             columns = (
                 np.concatenate((np.frombuffer(rows, new.dtype).reshape(-1, *new.shape[1:]), new))
@@ -112,7 +115,7 @@ def sends_once(vllm_config: Any, **kwargs: Any) -> Scheduler:
 
 
 def three_in_flight(vllm_config: Any, **kwargs: Any) -> Scheduler:
-    if not vllm_config.scheduler_config.async_scheduling:
+    if not vllm_config.scheduler_config.async_scheduling or not in_flight.worker_is_ready(vllm_config):
         return sends_once(vllm_config, **kwargs)
     in_flight.install()
     return SendsOnceThreeInFlight(vllm_config=vllm_config, **kwargs)

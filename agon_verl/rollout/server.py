@@ -15,7 +15,7 @@ from vllm.sampling_params import RequestOutputKind
 from agon_verl.config import Opponent
 from agon_verl.cpu.platform import ONE_PROCESS, cpu_only
 from agon_verl.game.roles import BASE
-from agon_verl.rollout.wire import lora_ids
+from agon_verl.rollout.wire import WORKER_EXTENSION, lora_ids
 
 _adapter: ContextVar[str] = ContextVar("adapter")
 CHECK_SECONDS = 1.0
@@ -85,7 +85,7 @@ class MultiAdapterServer(vLLMHttpServer):
         self.engine: Any = _AdapterEngine(self.engine, lora_ids(self.model_config.lora["adapters"]))
 
     def _get_worker_extension_cls(self) -> str:
-        return "agon_verl.rollout.extension.MultiAdapterWorkerExtension"
+        return WORKER_EXTENSION
 
     async def collective_rpc(self, *args: Any, **kwargs: Any) -> None:
         await self._keep_failure(super().collective_rpc(*args, **kwargs))

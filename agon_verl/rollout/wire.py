@@ -11,6 +11,7 @@ ADAPTER = "adapter"  # the field of a row with the name of the adapter that gene
 NODE = "AGON_RAY_NODE"  # environment variable of vLLM's processes: the id of their Ray node
 # Environment variable of training processes. On a GPU that NVIDIA's MPS shares, those with a lower priority give way.
 MPS_PRIORITY, BELOW_NORMAL = "CUDA_MPS_CLIENT_PRIORITY", "1"
+WORKER_EXTENSION = "agon_verl.rollout.extension.MultiAdapterWorkerExtension"  # of the processes that have vLLM's model
 PROBLEM = "problem"  # names a problem among what the reward function returns for a challenge
 
 _SOCKET = "/rl-colocate-zmq-"

@@ -13,6 +13,8 @@ import torch
 from vllm import SamplingParams
 from vllm.config import VllmConfig
 from vllm.engine.arg_utils import EngineArgs
+from vllm.platforms.interface import DeviceCapability
+from vllm.v1.attention.backends.registry import AttentionBackendEnum
 from vllm.v1.core.sched.output import SchedulerOutput
 from vllm.v1.engine import EngineCoreRequest
 from vllm.v1.engine.core import EngineCore
@@ -23,6 +25,7 @@ from vllm.v1.request import Request
 
 from agon_verl.rollout import in_flight
 from agon_verl.rollout.scheduler import SendsOnceThreeInFlight
+from agon_verl.rollout.wire import WORKER_EXTENSION
 from tests import tiny
 
 BLOCK = 16
@@ -141,6 +144,7 @@ def engine(model: Path, scheduler: str, second_runner: bool, blocks: int, batch_
         block_size=BLOCK,
         num_gpu_blocks_override=blocks,
         scheduler_cls=f"agon_verl.rollout.scheduler.{scheduler}",
+        worker_extension_cls=WORKER_EXTENSION,
     )
     config = arguments.create_engine_config()
     config.scheduler_config.async_scheduling = True  # vLLM has it on a GPU, and switches it off on a CPU
@@ -236,3 +240,32 @@ def test_only_asynchronous_scheduling_without_pipeline_stages_is_changed(
     monkeypatch.setattr(in_flight, "_vllms", property(lambda config: vllms))
     config: Any = SimpleNamespace(parallel_config=SimpleNamespace(pipeline_parallel_size=stages))
     assert in_flight._batches(config) == batches
+
+
+@pytest.mark.parametrize(
+    ("second_runner", "extension", "backend", "generation", "ready"),
+    [
+        (False, "", None, 10, True),
+        (True, WORKER_EXTENSION, None, 9, True),
+        (True, "another.Extension", None, 9, False),  # its buffers are for two batches
+        (True, WORKER_EXTENSION, None, 10, False),
+        (True, WORKER_EXTENSION, "FLASH_ATTN", 10, True),
+        (True, WORKER_EXTENSION, "FLASHINFER", 9, False),
+    ],
+)
+def test_a_worker_whose_inputs_are_not_kept_apart_gets_two_batches(
+    second_runner: bool,
+    extension: str,
+    backend: str | None,
+    generation: int,
+    ready: bool,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    device = SimpleNamespace(get_device_capability=lambda: DeviceCapability(generation, 0))
+    monkeypatch.setattr(in_flight, "current_platform", device)
+    config: Any = SimpleNamespace(
+        use_v2_model_runner=second_runner,
+        parallel_config=SimpleNamespace(worker_extension_cls=extension),
+        attention_config=SimpleNamespace(backend=backend and AttentionBackendEnum[backend]),
+    )
+    assert in_flight.worker_is_ready(config) is ready

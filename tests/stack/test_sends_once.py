@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 from vllm import SamplingParams
 from vllm.sampling_params import RequestOutputKind
-from vllm.v1.engine import EngineCoreOutput, EngineCoreOutputs, FinishReason
+from vllm.v1.engine import EngineCoreEvent, EngineCoreEventType, EngineCoreOutput, EngineCoreOutputs, FinishReason
 from vllm.v1.outputs import LogprobsLists
 
 from agon_verl.rollout.scheduler import _SendsOnce
@@ -46,6 +46,18 @@ def test_tokens_and_log_probs_arrive_in_order_with_the_last_output() -> None:
     for column, right in zip(last.new_logprobs[:3], expected[:3], strict=True):
         assert column.dtype == right.dtype and column.tolist() == right.tolist()
     assert [*subject._unsent] == ["b"]
+
+
+def test_events_arrive_with_the_last_output() -> None:
+    subject = Subject()
+    subject.requests = {"a": SimpleNamespace(sampling_params=AT_THE_END)}
+    preempted, scheduled = (
+        EngineCoreEvent.new_event(kind) for kind in (EngineCoreEventType.PREEMPTED, EngineCoreEventType.SCHEDULED)
+    )
+    subject.update_from_output(output("a", 1, events=[preempted]))
+    subject.update_from_output(output("a", 2))
+    (last,) = subject.update_from_output(output("a", 3, events=[scheduled], finish_reason=FinishReason.STOP))[0].outputs
+    assert last.events == [preempted, scheduled]
 
 
 def test_another_request_that_needs_more_log_probs_changes_nothing() -> None:
