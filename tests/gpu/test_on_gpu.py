@@ -124,4 +124,4 @@ def test_log_probs_are_those_of_the_tokens(
     seen = jobs.rescored(setting, runner)
     figures.append(f"log-probs read again, runner {runner}: {seen}")
     assert seen["tokens"] > 1000 and seen["gap"] < GAP and seen["worst completion"] < 2 * GAP
-    assert seen["preempted"] > 0 or setting.on_cpu  # there vLLM's blocks are larger, and the cache has room for all
+    assert seen["preempted"] > 0
