@@ -16,8 +16,7 @@ from vllm.engine.arg_utils import EngineArgs
 from vllm.platforms.interface import DeviceCapability
 from vllm.v1.attention.backends.registry import AttentionBackendEnum
 from vllm.v1.core.sched.output import SchedulerOutput
-from vllm.v1.engine import EngineCoreRequest
-from vllm.v1.engine.core import EngineCore
+from vllm.v1.engine import EngineCoreRequest, core
 from vllm.v1.executor.abstract import Executor
 from vllm.v1.kv_cache_interface import FullAttentionSpec
 from vllm.v1.outputs import ModelRunnerOutput
@@ -135,7 +134,7 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tiny.make_model(tmp_path_factory.mktemp("model"))
 
 
-def engine(model: Path, scheduler: str, second_runner: bool, blocks: int, batch_tokens: int) -> EngineCore:
+def engine(model: Path, scheduler: str, second_runner: bool, blocks: int, batch_tokens: int) -> core.EngineCore:
     arguments = EngineArgs(
         model=str(model),
         max_model_len=256,
@@ -151,10 +150,12 @@ def engine(model: Path, scheduler: str, second_runner: bool, blocks: int, batch_
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(VllmConfig, "use_v2_model_runner", second_runner)
         patch.setattr(VllmConfig, "max_concurrent_batches", in_flight._vllms)  # install() changes it for the process
-        return EngineCore(config, PlayedExecutor, log_stats=False)
+        for name in ("enable_envs_cache", "freeze_gc_heap"):  # for the rest of the process
+            patch.setattr(core, name, lambda: None)
+        return core.EngineCore(config, PlayedExecutor, log_stats=False)
 
 
-def generated(engine: EngineCore, prompts: Sequence[Sequence[int]], most: int) -> tuple[list[list[int]], int]:
+def generated(engine: core.EngineCore, prompts: Sequence[Sequence[int]], most: int) -> tuple[list[list[int]], int]:
     """The tokens of each prompt's completion, and how many batches were in flight at most."""
     tokens: dict[str, list[int]] = {f"{number}": [] for number in range(len(prompts))}
     for name, prompt in zip(tokens, prompts, strict=True):
@@ -187,8 +188,8 @@ def prompts(count: int, length: int) -> list[list[int]]:
 def test_tokens_are_those_of_one_batch_after_the_other(
     model: Path, second_runner: bool, scheduler: str, batches: int
 ) -> None:
-    core = engine(model, scheduler, second_runner, blocks=400, batch_tokens=2048)
-    texts, deepest = generated(core, prompts(24, 20), 60)
+    subject = engine(model, scheduler, second_runner, blocks=400, batch_tokens=2048)
+    texts, deepest = generated(subject, prompts(24, 20), 60)
     assert texts == [completion(prompt, 60) for prompt in prompts(24, 20)]
     assert {text[-1] == END for text in texts} == {True, False}  # some end by themselves, some at the limit
     assert deepest == batches
@@ -204,8 +205,8 @@ def test_with_a_cache_that_is_too_small(model: Path, second_runner: bool, monkey
         vllms(self, request, *args, **kwargs)
 
     monkeypatch.setattr(SendsOnceThreeInFlight, "_preempt_request", counted)
-    core = engine(model, "three_in_flight", second_runner, blocks=40, batch_tokens=2048)
-    texts, _ = generated(core, prompts(24, 20), 60)
+    subject = engine(model, "three_in_flight", second_runner, blocks=40, batch_tokens=2048)
+    texts, _ = generated(subject, prompts(24, 20), 60)
     assert texts == [completion(prompt, 60) for prompt in prompts(24, 20)]
     assert preempted.count(2) > 5
 
@@ -227,8 +228,8 @@ def test_with_requests_that_are_left_out_of_some_batches(
                 left_out += request.num_output_placeholders > 0
 
     monkeypatch.setattr(SendsOnceThreeInFlight, "_hold_those_left_out", at_random)
-    core = engine(model, "three_in_flight", second_runner, blocks=400, batch_tokens=48)
-    texts, _ = generated(core, prompts(24, 40), 60)
+    subject = engine(model, "three_in_flight", second_runner, blocks=400, batch_tokens=48)
+    texts, _ = generated(subject, prompts(24, 40), 60)
     assert texts == [completion(prompt, 60) for prompt in prompts(24, 40)]
     assert left_out > 20
 
