@@ -17,18 +17,17 @@ from vllm.v1.core.sched.output import SchedulerOutput
 from agon_verl.rollout.wire import WORKER_EXTENSION
 
 BATCHES = 3
-_vllms = getattr(VllmConfig, "max_concurrent_batches", None)
+_vllm_property: Any = VllmConfig.max_concurrent_batches
 
 
 def install() -> None:
     """In the engine's process before it makes its queue, in a worker's before it makes its buffers."""
-    if _vllms is not None:
-        VllmConfig.max_concurrent_batches = property(_batches)
+    VllmConfig.max_concurrent_batches = property(_batches)
 
 
 def _batches(config: VllmConfig) -> int:
     """vLLM has one without asynchronous scheduling, and its own number with pipeline stages: both stay."""
-    batches: int = _vllms.fget(config)  # type: ignore[union-attr]
+    batches: int = _vllm_property.fget(config)
     return BATCHES if batches == 2 and config.parallel_config.pipeline_parallel_size == 1 else batches
 
 

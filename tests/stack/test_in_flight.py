@@ -149,8 +149,10 @@ def engine(model: Path, scheduler: str, second_runner: bool, blocks: int, batch_
     config.scheduler_config.async_scheduling = True  # vLLM has it on a GPU, and switches it off on a CPU
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(VllmConfig, "use_v2_model_runner", second_runner)
-        patch.setattr(VllmConfig, "max_concurrent_batches", in_flight._vllms)  # install() changes it for the process
-        for name in ("enable_envs_cache", "freeze_gc_heap"):  # for the rest of the process
+        patch.setattr(
+            VllmConfig, "max_concurrent_batches", in_flight._vllm_property
+        )  # install() changes it for the process
+        for name in ("enable_envs_cache", "freeze_gc_heap"):  # they would outlast this test
             patch.setattr(core, name, lambda: None)
         return core.EngineCore(config, PlayedExecutor, log_stats=False)
 
@@ -198,11 +200,11 @@ def test_tokens_are_those_of_one_batch_after_the_other(
 @pytest.mark.parametrize("second_runner", [False, True])
 def test_with_a_cache_that_is_too_small(model: Path, second_runner: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     preempted: list[int] = []
-    vllms = SendsOnceThreeInFlight._preempt_request
+    original = SendsOnceThreeInFlight._preempt_request
 
     def counted(self: Any, request: Request, *args: Any, **kwargs: Any) -> None:
         preempted.append(request.num_output_placeholders)
-        vllms(self, request, *args, **kwargs)
+        original(self, request, *args, **kwargs)
 
     monkeypatch.setattr(SendsOnceThreeInFlight, "_preempt_request", counted)
     subject = engine(model, "three_in_flight", second_runner, blocks=40, batch_tokens=2048)
@@ -234,11 +236,11 @@ def test_with_requests_that_are_left_out_of_some_batches(
     assert left_out > 20
 
 
-@pytest.mark.parametrize(("vllms", "stages", "batches"), [(1, 1, 1), (2, 1, 3), (2, 2, 2), (3, 2, 3)])
+@pytest.mark.parametrize(("default", "stages", "batches"), [(1, 1, 1), (2, 1, 3), (2, 2, 2), (3, 2, 3)])
 def test_only_asynchronous_scheduling_without_pipeline_stages_is_changed(
-    vllms: int, stages: int, batches: int, monkeypatch: pytest.MonkeyPatch
+    default: int, stages: int, batches: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(in_flight, "_vllms", property(lambda config: vllms))
+    monkeypatch.setattr(in_flight, "_vllm_property", property(lambda config: default))
     config: Any = SimpleNamespace(parallel_config=SimpleNamespace(pipeline_parallel_size=stages))
     assert in_flight._batches(config) == batches
 
