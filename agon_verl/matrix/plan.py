@@ -30,6 +30,9 @@ METHODS = sorted(path.stem for path in (Path(recipes.__file__).parent / "method"
 # Where a cell lies and how much memory vLLM may take: they may differ between two visits.
 _PLACES = ("trainer.default_local_dir=", "trainer.rollout_data_dir=")
 _CACHE = "+actor_rollout_ref.rollout.engine_kwargs.vllm.kv_cache_memory_bytes"
+# With a stated cache vLLM only checks at its start that this share of the GPU is free. Beside other cells it is not.
+_SHARE = "actor_rollout_ref.rollout.gpu_memory_utilization"
+_SMALL_SHARE = 0.05
 
 
 class MatrixError(AgonError, RuntimeError):
@@ -110,6 +113,7 @@ class Plan:
         return [
             f"+recipe={self.recipe}",
             f"+method={cell.arm.method}",
+            *([f"{_SHARE}={_SMALL_SHARE}"] if cache else []),
             *self.overrides,
             *cell.arm.overrides,
             f"agon.seed={seed}",
@@ -124,7 +128,7 @@ class Plan:
 
     def comparable(self, overrides: Sequence[str]) -> list[str]:
         """Those that decide what is learned; the others may change between two visits."""
-        return [each for each in overrides if not each.startswith((*_PLACES, _CACHE, "trainer.max_actor_ckpt"))]
+        return [each for each in overrides if not each.startswith((*_PLACES, _CACHE, _SHARE, "trainer.max_actor_ckpt"))]
 
 
 def read_plan(path: Path, out: Path) -> Plan:

@@ -274,15 +274,16 @@ def check_model(config: DictConfig) -> None:
 
 def _memory_line(shape: DecoderShape, config: DictConfig, gpu: int | None) -> str:
     """Roughly what a GPU needs, and a warning if it has less."""
-    settings = memory_settings(config, gpu or 0)
+    settings = memory_settings(config, shape, gpu or 0)
     needed = estimate(shape, settings)
-    line = f"roughly {needed} per GPU"
+    line, rollout = f"roughly {needed} per GPU", config.actor_rollout_ref.rollout
     if gpu is None:
-        return f"{line}; vLLM takes {config.actor_rollout_ref.rollout.gpu_memory_utilization:.0%} of it"
+        return line if _stated_cache(rollout) else f"{line}; vLLM takes {rollout.gpu_memory_utilization:.0%} of it"
     line += f", which has {gpu / GIB:.0f} GiB"
     advice = []
     if needed.sampling > gpu > needed.kept:
-        advice.append("lower actor_rollout_ref.rollout.gpu_memory_utilization")
+        size = "engine_kwargs.vllm.kv_cache_memory_bytes" if _stated_cache(rollout) else "gpu_memory_utilization"
+        advice.append(f"lower actor_rollout_ref.rollout.{size}")
     if needed.update > gpu:
         advice.append(_smaller(config, tokens_that_fit(shape, settings, int(USABLE * gpu / MARGIN))))
     return f"WARNING: {line}: {'; '.join(advice)}" if advice else line
@@ -302,6 +303,11 @@ def _smaller(config: DictConfig, most: int) -> str:
     return f"lower actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu, to about {rows}"
 
 
+def _stated_cache(rollout: DictConfig) -> int:
+    """Bytes of vLLM's cache; 0: it takes what is left of its share of the GPU."""
+    return OmegaConf.select(rollout, "engine_kwargs.vllm.kv_cache_memory_bytes") or 0
+
+
 def _row(config: DictConfig) -> int:
     rollout = config.actor_rollout_ref.rollout
     return rollout.prompt_length + rollout.response_length
@@ -311,7 +317,7 @@ def _tokens_per_gpu(config: DictConfig, rows: int) -> int:
     return -(-rows * _row(config) // _ranks_per_row(config.actor_rollout_ref.actor))
 
 
-def memory_settings(config: DictConfig, gpu: int) -> MemorySettings:
+def memory_settings(config: DictConfig, shape: DecoderShape, gpu: int) -> MemorySettings:
     """`gpu`: bytes of its memory."""
     actor, model, rollout = (config.actor_rollout_ref[part] for part in ("actor", "model", "rollout"))
     precision = OmegaConf.select(actor.fsdp_config, "mixed_precision.param_dtype", default="bf16")
@@ -321,6 +327,7 @@ def memory_settings(config: DictConfig, gpu: int) -> MemorySettings:
     gpus, shard = config.trainer.n_gpus_per_node * config.trainer.nnodes, actor.fsdp_config.fsdp_size
     unsharded = gpus == 1 and not model.enable_activation_offload and precision not in ("fp16", "float16")
     stored = precision if unsharded else actor.fsdp_config.model_dtype  # as in actor/engine.py
+    cache = _stated_cache(rollout)
     return MemorySettings(
         tokens=tokens,
         rank=model.lora_rank,
@@ -331,7 +338,7 @@ def memory_settings(config: DictConfig, gpu: int) -> MemorySettings:
         checkpointing=model.enable_gradient_checkpointing,
         packed=model.use_remove_padding,
         fused=model.use_fused_kernels,
-        vllm=int(rollout.gpu_memory_utilization * gpu),
+        vllm=_bytes("bf16") * shape.parameters + cache if cache else int(rollout.gpu_memory_utilization * gpu),
         vllm_sleeps=rollout.free_cache_engine,
         param_offload=actor.fsdp_config.param_offload,
         optimizer_offload=actor.fsdp_config.optimizer_offload,

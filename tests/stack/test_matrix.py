@@ -309,6 +309,8 @@ def test_a_plan_runs_seed_by_seed_and_wave_by_wave(tmp_path: Path) -> None:
     value = run.commands[1]
     assert "+method=adv" in value and value.index("agon.withhold=value") > value.index("+method=adv")
     assert "+actor_rollout_ref.rollout.engine_kwargs.vllm.kv_cache_memory_bytes=536870912" in value
+    # vLLM refuses to start where this share of the GPU is not free, as beside other cells
+    assert "actor_rollout_ref.rollout.gpu_memory_utilization=0.05" in value
     evaluated = split_at("--and", run.commands[-1][3:])
     assert [part[0].rpartition("/out/")[2] for part in evaluated[1:]] == [f"{key}/adapters" for key in order]
     assert evaluated[-1][evaluated[-1].index("--modes") + 1 :] == ["A_to_B", "B_to_A", "--data", "toy.parquet"]

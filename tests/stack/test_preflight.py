@@ -251,9 +251,23 @@ def test_the_advised_micro_batch_fits_with_room_to_spare(
     check_settings(config)
     shape = DecoderShape.of(Qwen3Config.from_pretrained(tmp_path).to_dict())
     assert shape is not None
-    needed = estimate(shape, preflight.memory_settings(config, 32 * GIB)).update
+    needed = estimate(shape, preflight.memory_settings(config, shape, 32 * GIB)).update
     assert 0.98 * USABLE * 32 * GIB < MARGIN * needed <= USABLE * 32 * GIB
     assert "WARNING" not in model_line([*on_gpu, override], 32 * GIB, monkeypatch, capsys)
+
+
+def test_a_stated_cache_counts_in_place_of_the_share(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
+) -> None:
+    cache = f"+actor_rollout_ref.rollout.engine_kwargs.vllm.kv_cache_memory_bytes={6 * GIB}"
+    small = ["+recipe=agon", random_4b(tmp_path), "actor_rollout_ref.rollout.gpu_memory_utilization=0.05", cache]
+    weights = 2 * DecoderShape.of(Qwen3Config.from_pretrained(tmp_path).to_dict()).parameters
+    line = model_line(small, 141 * GIB, monkeypatch, capsys)
+    assert f"(vLLM {(weights + 6 * GIB) / GIB:.0f})" in line and "WARNING" not in line
+    assert "vLLM takes" not in model_line(small, None, monkeypatch, capsys)
+    large = [*small[:-1], cache.replace(str(6 * GIB), str(150 * GIB))]
+    advice = model_line(large, 141 * GIB, monkeypatch, capsys)
+    assert "lower actor_rollout_ref.rollout.engine_kwargs.vllm.kv_cache_memory_bytes" in advice
 
 
 @pytest.mark.parametrize("gpu", [10, 24])
