@@ -11,7 +11,7 @@ that share the weights:
                 with verl's fused kernels
     block       all that one layer keeps for its backward pass (without gradient checkpointing only its gradients), and
                 what FSDP2 gathers for it
-    vLLM        its share of the GPU
+    vLLM        its share of the GPU, or its weights and the cache that is stated
 
 An update needs base, adapters, activations and the larger of logits and block, which are not there at the same time;
 and vLLM's share if vLLM keeps it (`rollout.free_cache_engine=false`). Sampling needs what is kept and vLLM's share. The
@@ -114,7 +114,7 @@ class MemorySettings:
     checkpointing: bool = True  # model.enable_gradient_checkpointing
     packed: bool = True  # model.use_remove_padding
     fused: bool = False  # model.use_fused_kernels: logits of a few hundred tokens at a time
-    vllm: int = 0  # bytes: rollout.gpu_memory_utilization times the GPU's memory
+    vllm: int = 0  # bytes
     vllm_sleeps: bool = True  # during an update: rollout.free_cache_engine
     param_offload: bool = False  # base and adapters to CPU memory between updates: actor.fsdp_config
     optimizer_offload: bool = False  # and the moments

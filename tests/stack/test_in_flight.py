@@ -149,9 +149,8 @@ def engine(model: Path, scheduler: str, second_runner: bool, blocks: int, batch_
     config.scheduler_config.async_scheduling = True  # vLLM has it on a GPU, and switches it off on a CPU
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(VllmConfig, "use_v2_model_runner", second_runner)
-        patch.setattr(
-            VllmConfig, "max_concurrent_batches", in_flight._vllm_property
-        )  # install() changes it for the process
+        # install() changes it for the process
+        patch.setattr(VllmConfig, "max_concurrent_batches", in_flight._vllm_property)
         for name in ("enable_envs_cache", "freeze_gc_heap"):  # they would outlast this test
             patch.setattr(core, name, lambda: None)
         return core.EngineCore(config, PlayedExecutor, log_stats=False)

@@ -25,6 +25,7 @@ from agon_verl.rollout.wire import BELOW_NORMAL, MPS_PRIORITY
 from agon_verl.trainer import preflight
 from agon_verl.trainer.guarded import RunFailed
 from agon_verl.trainer.memory import GIB, MARGIN, USABLE, DecoderShape, estimate
+from agon_verl.trainer.memory_line import memory_settings
 from agon_verl.trainer.preflight import check_checkpoint, check_files, check_settings, keep_compiled, lock_output
 from tests.recipes import composed
 from tests.tiny import make_data, make_model
@@ -251,7 +252,7 @@ def test_the_advised_micro_batch_fits_with_room_to_spare(
     check_settings(config)
     shape = DecoderShape.of(Qwen3Config.from_pretrained(tmp_path).to_dict())
     assert shape is not None
-    needed = estimate(shape, preflight.memory_settings(config, shape, 32 * GIB)).update
+    needed = estimate(shape, memory_settings(config, shape, 32 * GIB)).update
     assert 0.98 * USABLE * 32 * GIB < MARGIN * needed <= USABLE * 32 * GIB
     assert "WARNING" not in model_line([*on_gpu, override], 32 * GIB, monkeypatch, capsys)
 
