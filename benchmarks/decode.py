@@ -2,6 +2,7 @@
 
     python -m benchmarks.decode --model MODEL --out decode.jsonl                      # all variants
     python -m benchmarks.decode --model MODEL --out decode.jsonl --variants baseline uniproc v2_runner+sends_once
+    python -m benchmarks.decode --model MODEL --cache 4 --together --variants baseline sends_once three_in_flight
     python -m benchmarks.decode --out decode.jsonl --table                            # what is measured so far
     python -m benchmarks.decode --model MODEL --variants baseline --sequences 256 --adapters 2 --profile TRACES
     python -m benchmarks.decode --model MODEL --tokens 32 400 --sequences 128 --adapters 2 --joining 40 900
@@ -9,7 +10,9 @@
 
 `baseline` has the engine arguments that verl 0.9.1 passes for `examples.one_gpu` (`examples/gpu_settings.py`); each
 other variant changes one thing, and `a+b` has the changes of both. Every variant is a process of its own with a time
-limit; one that fails says why, and the next one starts. Each cell is written as soon as it is measured.
+limit; one that fails says why, and the next one starts. Each cell is written as soon as it is measured. `--together`
+starts the engines of all variants first and measures round by round, each variant in turn: what disturbs the machine
+for a while then disturbs all of them. The GPU must have room for all, and the cache a stated size (`--cache`).
 
 A cell generates T1 and then T2 tokens with every sequence, after the same prompts, in turns: the difference of the two
 times over T2 - T1 is the time of a token, without prompts, requests and answers. Of two adapters each has every other
@@ -77,6 +80,10 @@ ONCE = {"scheduler_cls": "agon_verl.rollout.scheduler.sends_once"}
 EXTENSION = {"worker_extension_cls": WORKER_EXTENSION}
 VARIANTS = {
     "baseline": Variant("as verl starts vLLM"),
+    "untuned": Variant(
+        "the adapters' kernels as vLLM chooses them, where the shell names tuned ones (lora_kernels.py)",
+        environment={"VLLM_TUNED_CONFIG_FOLDER": ""},
+    ),
     "sends_once": Variant("tokens leave the engine once per request: less work in two processes", ONCE),
     "extension": Variant(
         "which token uses which adapter is recorded on the CPU: cheaper prompts (--joining)",
@@ -362,10 +369,11 @@ class Measured:
         import vllm
 
         few, many = self._options.tokens
+        repeats = 1 if self._options.together else self._options.rounds
         rounds, spent = [], Counter[str]()
         await self.generate(sequences, adapters, few)
         await self.generate(sequences, adapters, few)
-        for _ in range(self._options.rounds):
+        for _ in range(repeats):
             marks, times = [cpu_seconds(os.getpid())], []
             for tokens in (few, many):
                 times.append(await self.generate(sequences, adapters, tokens))
@@ -373,7 +381,7 @@ class Measured:
             rounds.append(1000 * (times[1] - times[0]) / (many - few))
             for name in marks[2]:
                 short, long = (after.get(name, 0.0) - before.get(name, 0.0) for before, after in pairwise(marks))
-                spent[name] += 1000 * (long - short) / (many - few) / self._options.rounds
+                spent[name] += 1000 * (long - short) / (many - few) / repeats
         cpu = {name: round(ms, 2) for name, ms in spent.items()}
         ms, low, high = (round(f(rounds), 3) for f in (statistics.median, min, max))
         return Cell(self._name, sequences, adapters, ms, low, high, cpu, self._options.context, vllm.__version__)
@@ -384,6 +392,13 @@ class Measured:
         await self._llm.start_profile()
         await self.generate(sequences, adapters, tokens)
         await self._llm.stop_profile()
+
+
+def cells_of(variant: Variant, options: argparse.Namespace) -> list[tuple[int, int]]:
+    """Numbers of sequences and of adapters, in the order in which they are measured."""
+    most = 2 if variant.lora else 0
+    cells = [(n, adapters) for n in options.sequences for adapters in options.adapters if adapters <= min(n, most)]
+    return cells * (options.rounds if options.together else 1)
 
 
 async def measure(name: str, options: argparse.Namespace) -> None:
@@ -398,16 +413,15 @@ async def measure(name: str, options: argparse.Namespace) -> None:
         try:
             await measured.generate(1, 0, 1)
             append(options.out, Started(name, round(time.perf_counter() - begun, 1), measured.arguments))
-            for sequences in options.sequences:
-                for adapters in options.adapters:
-                    if adapters > (2 if variant.lora else 0) or adapters > sequences:
-                        continue
-                    if options.profile:
-                        await measured.profile(sequences, adapters)
-                    elif options.joining:
-                        append(options.out, await measured.joined(sequences, adapters))
-                    else:
-                        append(options.out, await measured.cell(sequences, adapters))
+            for sequences, adapters in cells_of(variant, options):
+                if options.together:
+                    await asyncio.to_thread(sys.stdin.readline)  # its turn
+                if options.profile:
+                    await measured.profile(sequences, adapters)
+                elif options.joining:
+                    append(options.out, await measured.joined(sequences, adapters))
+                else:
+                    append(options.out, await measured.cell(sequences, adapters))
         finally:
             measured.close()
 
@@ -417,27 +431,83 @@ def append(out: Path, record: Cell | Joined | Failure | Started) -> None:
         lines.write(json.dumps({"kind": type(record).__name__, **asdict(record)}, default=str) + "\n")
 
 
-def run_variant(name: str, options: argparse.Namespace, line: Sequence[str]) -> None:
-    """A process group of its own, which ends with the time limit. Its output is in a file beside the results."""
-    log = options.out.with_suffix(f".{name}.log")
+def start(name: str, options: argparse.Namespace, line: Sequence[str]) -> subprocess.Popen[bytes]:
+    """A process group of its own. Its output is in a file beside the results."""
     environment = {"VLLM_USE_FLASHINFER_SAMPLER": "0", "VLLM_NO_USAGE_STATS": "1", **os.environ}
     # A fork would inherit the threads of `make_adapters`, and hang in its first product.
     environment |= {"PYTHONUNBUFFERED": "1", "VLLM_WORKER_MULTIPROC_METHOD": "spawn", **chosen(name).environment}
     command = [sys.executable, "-m", "benchmarks.decode", *line, "--measure", name]
-    with log.open("wb") as output:
-        process = subprocess.Popen(
-            command, stdout=output, stderr=subprocess.STDOUT, env=environment, start_new_session=True
+    with log_of(name, options).open("wb") as output:
+        return subprocess.Popen(
+            command,
+            stdin=subprocess.PIPE,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            env=environment,
+            start_new_session=True,
         )
-        try:
-            status = process.wait(options.limit)
-            error = f"exit status {status}: {last_error(log)}" if status else ""
-        except subprocess.TimeoutExpired:
-            error = f"not finished after {options.limit} s"
-        finally:
-            end_group(process)
+
+
+def log_of(name: str, options: argparse.Namespace) -> Path:
+    path: Path = options.out.with_suffix(f".{name}.log")
+    return path
+
+
+def finish(name: str, process: subprocess.Popen[bytes], seconds: float, options: argparse.Namespace) -> None:
+    """Wait for a variant's end, at most that long, and say what went wrong."""
+    log = log_of(name, options)
+    try:
+        status = process.wait(seconds)
+        error = f"exit status {status}: {last_error(log)}" if status else ""
+    except subprocess.TimeoutExpired:
+        error = f"not finished after {options.limit} s"
+    finally:
+        end_group(process)
     if error:
         append(options.out, Failure(name, error))
         print(f"{name}: {error} ({log})", flush=True)
+
+
+def run_in_turn(options: argparse.Namespace, line: Sequence[str]) -> None:
+    for name in options.variants:
+        finish(name, start(name, options, line), options.limit, options)
+        if options.profile:
+            print(show_profile(options.profile / name), flush=True)
+
+
+def run_together(options: argparse.Namespace, line: Sequence[str]) -> None:
+    """Each variant measures a cell when it gets a line, and has measured it when it has written a record."""
+    before, end = len(read_results(options.out)), time.monotonic() + options.limit
+    processes = {name: start(name, options, line) for name in options.variants}
+
+    def works(name: str, records: int) -> bool:
+        """Wait until it has written that many, or has ended."""
+        while time.monotonic() < end and processes[name].poll() is None:
+            if sum(r["variant"] == name for r in read_results(options.out)[before:]) >= records:
+                return True
+            time.sleep(0.1)
+        return False
+
+    try:
+        left = {name: len(cells_of(chosen(name), options)) for name in options.variants if works(name, 1)}
+        for measured in range(max(left.values(), default=0)):
+            for name in [name for name, cells in left.items() if cells > measured]:
+                stdin = processes[name].stdin
+                assert stdin
+                try:
+                    stdin.write(b"\n")
+                    stdin.flush()
+                except BrokenPipeError:  # it has ended; `finish` says why
+                    left[name] = 0
+                    continue
+                if not works(name, measured + 2):  # the first is that of its start
+                    left[name] = 0
+    except BaseException:  # also the end by a signal
+        for process in processes.values():
+            end_group(process)
+        raise
+    for name, process in processes.items():
+        finish(name, process, max(0.0, end - time.monotonic()), options)
 
 
 def end_group(process: subprocess.Popen[bytes]) -> None:
@@ -459,10 +529,26 @@ def read_results(out: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in out.read_text().splitlines()] if out.exists() else []
 
 
+def merged(cells: Iterable[Mapping[str, Any]]) -> dict[tuple[str, int, int], dict[str, Any]]:
+    """A cell that was measured several times: the median of its times, the range of all, the last processor times."""
+    times: dict[tuple[str, int, int], list[Mapping[str, Any]]] = {}
+    for cell in cells:
+        times.setdefault((cell["variant"], cell["adapters"], cell["sequences"]), []).append(cell)
+    return {
+        key: {
+            **own[-1],
+            "ms": statistics.median(cell["ms"] for cell in own),
+            "low": min(cell["low"] for cell in own),
+            "high": max(cell["high"] for cell in own),
+        }
+        for key, own in times.items()
+    }
+
+
 def table(records: Iterable[Mapping[str, Any]]) -> str:
-    """A row per variant and number of adapters, a column per number of sequences; the last record of a cell counts."""
+    """A row per variant and number of adapters, a column per number of sequences."""
     records = [*records]
-    cells = {(r["variant"], r["adapters"], r["sequences"]): r for r in records if r["kind"] == "Cell"}
+    cells = merged(record for record in records if record["kind"] == "Cell")
     sizes = sorted({size for *_, size in cells})
     lines = [
         "| variant | adapters |" + "".join(f" {size} |" for size in sizes) + " processor ms of each process, largest |",
@@ -561,7 +647,8 @@ def parse(line: Sequence[str] | None) -> argparse.Namespace:
     add("--rounds", type=int, default=3, help="per cell (3)")
     add("--memory", type=float, default=0.5, help="share of the GPU (0.5)")
     add("--cache", type=float, metavar="GIB", help="of keys and values; without it vLLM measures what is left")
-    add("--limit", type=float, default=300, help="seconds per variant (300)")
+    add("--limit", type=float, default=300, help="seconds per variant, with --together of all (300)")
+    add("--together", action="store_true", help="start all variants first, and measure round by round in turn")
     add("--joining", nargs=2, type=int, metavar=("PROMPTS", "LENGTH"), help="measure what a prompt costs that joins")
     add("--profile", type=Path, metavar="FOLDER", help="trace one generation per cell in place of timing it")
     add("--table", action="store_true", help="print the results so far, and end")
@@ -572,6 +659,8 @@ def parse(line: Sequence[str] | None) -> argparse.Namespace:
         parser.error(f"--variants: {', '.join(unknown)} does not exist: use {', '.join(VARIANTS)}")
     if not (options.model or options.table):
         parser.error("--model is missing")
+    if options.together and (options.profile or options.joining):
+        parser.error("--together is for times per token: leave --profile or --joining out")
     return options
 
 
@@ -584,10 +673,7 @@ def main(line: Sequence[str] | None = None) -> None:
     if not options.table:
         signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # the variant's processes end as well
         options.out.parent.mkdir(parents=True, exist_ok=True)
-        for name in options.variants:
-            run_variant(name, options, line)
-            if options.profile:
-                print(show_profile(options.profile / name), flush=True)
+        (run_together if options.together else run_in_turn)(options, line)
     print(table(read_results(options.out)))
 
 

@@ -1,6 +1,8 @@
 """benchmarks/decode.py: the arguments are verl's, variants change what they say, and results are read as written."""
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -80,7 +82,7 @@ def test_the_table_has_what_is_measured_so_far(tmp_path: Path) -> None:
     decode.append(out, decode.Started("baseline", 61.5, {}))
     decode.append(out, decode.Joined("baseline", 128, 2, 900, 19.0, 12.0, 24.0))
     text = decode.table(decode.read_results(out))
-    assert "| baseline | 2 | 3.00 (3.00–3.00) | 8.00 (7.00–9.00) | server 5.0 |" in text
+    assert "| baseline | 2 | 3.00 (3.00–3.00) | 8.50 (7.00–10.00) | server 5.0 |" in text
     assert "ngram: FAILED, exit status 1: ValueError: no" in text and "baseline: 62 s" in text
     assert "128 sequences, 2 adapters: a prompt of 900 tokens that joins costs 19.0 ms (12.0–24.0)" in text
     assert decode.table([]).startswith("| variant")
@@ -100,3 +102,48 @@ def test_time_on_the_gpu_is_split_into_kernels_and_gaps(tmp_path: Path) -> None:
     assert "20 steps" in decode.show_profile(tmp_path)
     with pytest.raises(ValueError, match="no kernels"):
         decode.gpu_time(events[:30])
+
+
+def test_a_round_has_every_cell_once() -> None:
+    line = ["--model", "m", "--sequences", "1", "64", "--adapters", "0", "2", "--rounds", "3"]
+    alone, together = decode.parse(line), decode.parse([*line, "--together"])
+    assert decode.cells_of(decode.chosen("baseline"), alone) == [(1, 0), (64, 0), (64, 2)]
+    assert decode.cells_of(decode.chosen("baseline"), together) == 3 * [(1, 0), (64, 0), (64, 2)]
+    assert decode.cells_of(decode.chosen("no_lora"), alone) == [(1, 0), (64, 0)]
+
+
+WAITS_FOR_TURNS = """
+import json, sys
+name, out, turns = sys.argv[1], sys.argv[2], int(sys.argv[3])
+def write(kind, **values):
+    with open(out, "a") as lines:
+        lines.write(json.dumps({"kind": kind, "variant": name, **values}) + chr(10))
+write("Started", seconds=1.0)
+for _ in range(turns):
+    sys.stdin.readline()
+    write("Cell", sequences=1, adapters=0, ms=1.0, low=1.0, high=1.0, cpu={"server": 1.0})
+if turns < 3:
+    raise ValueError("it failed")
+"""
+
+
+def test_together_variants_measure_in_turn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Small processes in place of the engines: one that fails in its second round does not end the other."""
+    script = tmp_path / "variant.py"
+    script.write_text(WAITS_FOR_TURNS)
+    variants = {"baseline": "3", "sends_once": "1"}
+    line = ["--model", "m", "--together", "--sequences", "1", "--adapters", "0", "--out", str(tmp_path / "d.jsonl")]
+    options = decode.parse([*line, "--variants", *variants])
+
+    def start(name: str, options: Any, _: Any) -> subprocess.Popen[bytes]:
+        command = [sys.executable, str(script), name, str(options.out), variants[name]]
+        with decode.log_of(name, options).open("wb") as log:
+            return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=log, stderr=log, start_new_session=True)
+
+    monkeypatch.setattr(decode, "start", start)
+    decode.run_together(options, line)
+    records = decode.read_results(options.out)
+    cells = [record["variant"] for record in records if record["kind"] == "Cell"]
+    assert cells == ["baseline", "sends_once", "baseline", "baseline"]
+    failed = [record for record in records if record["kind"] == "Failure"]
+    assert [record["variant"] for record in failed] == ["sends_once"] and "it failed" in failed[0]["error"]
