@@ -8,7 +8,7 @@ from typing import Any
 
 from verl.workers.rollout.replica import TokenOutput
 from verl.workers.rollout.vllm_rollout.vllm_async_server import vLLMHttpServer
-from vllm import SamplingParams
+from vllm import ModelRegistry, SamplingParams
 from vllm.lora.request import LoRARequest
 from vllm.sampling_params import RequestOutputKind
 
@@ -29,6 +29,16 @@ def in_one_process(args: argparse.Namespace) -> bool:
     process for both took longer per token than the GPU.
     """
     return cpu_only() and args.tensor_parallel_size * args.pipeline_parallel_size * args.data_parallel_size == 1
+
+
+def load_class_here(architecture: str) -> None:
+    """Load the model's class in this process, which has imported vLLM already.
+
+    vLLM would load it in a new process, which imports PyTorch and vLLM once more. That keeps CUDA out of a process that
+    forks, and in a Ray actor vLLM does not fork. It remembers what it has seen, but not in the next container.
+    """
+    if architecture in ModelRegistry.models:
+        ModelRegistry.register_model(architecture, ModelRegistry.models[architecture].load_model_cls())
 
 
 class _AdapterEngine:
@@ -78,6 +88,7 @@ class MultiAdapterServer(vLLMHttpServer):
     async def run_server(self, args: argparse.Namespace) -> None:
         args.max_loras = self._slots
         args.scheduler_cls = args.scheduler_cls or SCHEDULER
+        load_class_here(self.model_config.architectures[0])  # verl allows one
         chosen = (self.config.engine_kwargs.get("vllm") or {}).get("distributed_executor_backend")
         if chosen is None and in_one_process(args):
             args.distributed_executor_backend = ONE_PROCESS

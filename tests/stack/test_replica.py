@@ -9,6 +9,8 @@ import verl
 from omegaconf import DictConfig, OmegaConf
 from verl.workers.rollout.replica import RolloutReplicaRegistry, get_rollout_replica_class
 from verl.workers.rollout.vllm_rollout.vllm_async_server import vLLMHttpServer
+from vllm import ModelRegistry
+from vllm.model_executor.models import registry
 
 from agon_verl.cpu.platform import ONE_PROCESS
 from agon_verl.rollout import server as servers
@@ -42,6 +44,24 @@ def test_every_method_of_the_server_can_be_called() -> None:
     assert all(inspect.iscoroutinefunction(getattr(ServerProcess, name)) for name in METHODS)
 
 
+def test_vllm_starts_no_process_to_look_at_the_model(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What vLLM sees of a class that was loaded here is what it would see in a process of its own."""
+    monkeypatch.setattr(ModelRegistry, "models", dict(ModelRegistry.models))
+    name = "Qwen2ForCausalLM"
+    expected = ModelRegistry.models[name].inspect_model_cls()
+
+    def started(*_: object) -> None:
+        raise AssertionError("vLLM started a process")
+
+    monkeypatch.setattr(registry, "_run_in_subprocess", started)
+    monkeypatch.setattr(registry._LazyRegisteredModel, "_load_modelinfo_from_cache", lambda *_: None)
+    with pytest.raises(AssertionError, match="started a process"):
+        ModelRegistry.models[name].inspect_model_cls()
+    servers.load_class_here(name)
+    servers.load_class_here("OfALaterVersion")  # vLLM has its own message
+    assert ModelRegistry.models[name].inspect_model_cls() == expected
+
+
 def parallel(tensor: int, pipeline: int, data: int) -> argparse.Namespace:
     sizes = {"tensor_parallel_size": tensor, "pipeline_parallel_size": pipeline, "data_parallel_size": data}
     return argparse.Namespace(**sizes, distributed_executor_backend="mp", scheduler_cls=None)
@@ -69,6 +89,7 @@ def test_on_a_cpu_one_worker_runs_in_the_engine_unless_a_user_decides(
     server = object.__new__(MultiAdapterServer)  # its constructor needs Ray
     config = composed("+recipe=agon_cpu")
     OmegaConf.resolve(config)
+    OmegaConf.update(config.actor_rollout_ref.model, "architectures", ["Qwen2ForCausalLM"], force_add=True)
     server.model_config = config.actor_rollout_ref.model
     server.config = DictConfig({"engine_kwargs": {"vllm": chosen}})
     asyncio.run(server.run_server(parallel(1, 1, 1)))
