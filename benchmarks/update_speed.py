@@ -1,7 +1,7 @@
 """Tokens trained on per second and peak memory of one stream's update, one change after the other.
 
     PYTHONPATH=. python benchmarks/update_speed.py --model QWEN2.5-CODER-1.5B --out outputs/update_speed.jsonl
-    PYTHONPATH=. python benchmarks/update_speed.py --model TINY --rows 8 --cap 64 --prompt 32 --micro-batch 256   (a CPU)
+    PYTHONPATH=. python benchmarks/update_speed.py --model TINY --rows 8 --cap 64 --prompt 32 --micro-batch 256  (a CPU)
     PYTHONPATH=. python benchmarks/update_speed.py --table outputs/update_speed.jsonl
     PYTHONPATH=. python benchmarks/update_speed.py --model PATH --variants larger --profile FOLDER     one more update
 
