@@ -47,6 +47,8 @@ def test_every_method_of_the_server_can_be_called() -> None:
 def test_vllm_starts_no_process_to_look_at_the_model(monkeypatch: pytest.MonkeyPatch) -> None:
     """What vLLM sees of a class that was loaded here is what it would see in a process of its own."""
     monkeypatch.setattr(ModelRegistry, "models", dict(ModelRegistry.models))
+    # vLLM's cache is a JSON file, from which a tuple comes back as a list
+    monkeypatch.setattr(registry._LazyRegisteredModel, "_load_modelinfo_from_cache", lambda *_: None)
     name = "Qwen2ForCausalLM"
     expected = ModelRegistry.models[name].inspect_model_cls()
 
@@ -54,7 +56,6 @@ def test_vllm_starts_no_process_to_look_at_the_model(monkeypatch: pytest.MonkeyP
         raise AssertionError("vLLM started a process")
 
     monkeypatch.setattr(registry, "_run_in_subprocess", started)
-    monkeypatch.setattr(registry._LazyRegisteredModel, "_load_modelinfo_from_cache", lambda *_: None)
     with pytest.raises(AssertionError, match="started a process"):
         ModelRegistry.models[name].inspect_model_cls()
     servers.load_class_here(name)
