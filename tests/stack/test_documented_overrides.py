@@ -4,8 +4,10 @@ Documents are the pages, and the comments of the recipes. A command in a code bl
 in running text are composed one span at a time, on top of `+recipe=agon`.
 """
 
+import os
 import re
 import shlex
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -109,8 +111,13 @@ def test_settings_named_in_running_text_exist() -> None:
 
 @pytest.mark.parametrize("plan", PLANS, ids=lambda path: f"{path.parent.name}/{path.stem}")
 def test_the_cells_of_a_plan_are_accepted(plan: Path, tmp_path: Path) -> None:
+    """As the command in its first lines fills it in."""
+    (command,) = re.findall(r"^# +(sed .*) > \w+.yaml$", plan.read_text(), re.MULTILINE)
+    values = os.environ | {"INPUTS": "inputs", "RATE": "1e-4"}
+    filled = subprocess.run(command, shell=True, cwd=ROOT, env=values, check=True, capture_output=True, text=True)
+    assert not re.search(r"^[^#]*(INPUTS|RATE)", filled.stdout, re.MULTILINE)
     written = tmp_path / "plan.yaml"
-    written.write_text(plan.read_text().replace("INPUTS", "inputs").replace("RATE", "1e-4"))
+    written.write_text(filled.stdout)
     read = read_plan(written, tmp_path / "out")
     for cell in {cell.arm.name: cell for cell in read.cells}.values():
         check_settings(composed(*read.training(cell)))
