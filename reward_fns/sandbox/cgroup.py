@@ -116,7 +116,9 @@ class MemoryCgroup:
         return used - int(stat["active_file"]) - int(stat["inactive_file"])
 
     def kills(self) -> int:
-        return int(dict(map(str.split, _read(self.folder / self._interface.events).splitlines()))["oom_kill"])
+        """None if the group is gone: a launcher that ends by itself removes it."""
+        events = _read(self.folder / self._interface.events)
+        return int(dict(map(str.split, events.splitlines()))["oom_kill"]) if events else 0
 
 
 def _writable(folder: Path) -> bool:

@@ -113,7 +113,10 @@ def start(descriptors: list[int], command: list[str], cwd: str) -> dict[str, Any
 
 def limit_inodes(pid: int, folder: str, size: int, inodes: int) -> dict[str, Any]:
     """Limit the files in a sandbox's own file system, once it is there: not the host's, and the one of that size."""
-    process = os.pidfd_open(pid)
+    try:
+        process = os.pidfd_open(pid)
+    except ProcessLookupError:
+        return {"limited": False}  # bubblewrap has ended, and it with it
     try:
         ended = select.poll()
         ended.register(process, select.POLLIN)

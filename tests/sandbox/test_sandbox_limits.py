@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import socket
 import struct
 import subprocess
 import sys
@@ -396,6 +397,23 @@ def test_launchers_end_and_leave_no_group():
     end_launchers()
     assert process.returncode == 0
     assert group is None or not group.folder.exists()
+
+
+def test_a_sandbox_that_has_ended_before_its_files_are_limited_costs_no_launcher():
+    gone = subprocess.Popen(["true"])
+    gone.wait()
+    with launchers.launcher() as one:
+        assert one.limit_inodes(gone.pid, "/tmp", MB, 100) is False
+        assert one.usable
+
+
+def test_a_launcher_that_has_ended_by_itself_is_reported():
+    """It has removed its memory group, so nothing says whether the kernel killed a program."""
+    with launchers.launcher() as one:
+        one._connection.shutdown(socket.SHUT_WR)
+        one._process.wait()
+        with pytest.raises(SandboxError, match="the launcher of programs has ended"):
+            one.limit_inodes(1, "/tmp", MB, 100)
 
 
 @pytest.mark.usefixtures("isolated")
