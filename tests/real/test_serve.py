@@ -364,7 +364,8 @@ def test_a_disconnected_client_frees_the_engine(server: Server, left: str) -> No
                 for _ in range(1 if left == "draft" else 5):
                     next(lines)
                 wait_for(lambda: server.health().json()["in_vllm"] == 1, 5)
-                assert server.health().json()["running"] == 1 and server.busy() > 0.3
+                assert server.health().json()["running"] == 1
+                wait_for(lambda: server.busy() > 0.3, 5)  # other programs may have the cores meanwhile
     wait_for(lambda: server.health().json() == {"status": "ok", "running": 0, "waiting": 0, "in_vllm": 0}, 2)
     wait_for(lambda: server.busy() < 0.1, 5)  # vLLM itself has stopped, long before the end
 
