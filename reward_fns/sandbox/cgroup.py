@@ -116,7 +116,7 @@ class MemoryCgroup:
         return used - int(stat["active_file"]) - int(stat["inactive_file"])
 
     def kills(self) -> int:
-        """None if the group is gone: a launcher that ends by itself removes it."""
+        """0 if the group is gone: a launcher that ends by itself removes it."""
         events = _read(self.folder / self._interface.events)
         return int(dict(map(str.split, events.splitlines()))["oom_kill"]) if events else 0
 

@@ -112,7 +112,7 @@ def test_settings_named_in_running_text_exist() -> None:
 @pytest.mark.parametrize("plan", PLANS, ids=lambda path: f"{path.parent.name}/{path.stem}")
 def test_the_cells_of_a_plan_are_accepted(plan: Path, tmp_path: Path) -> None:
     """As the command in its first lines fills it in."""
-    (command,) = re.findall(r"^# +(sed .*) > \w+.yaml$", plan.read_text(), re.MULTILINE)
+    (command,) = re.findall(r"^# +(sed .*) > \w+\.yaml$", plan.read_text(), re.MULTILINE)
     values = os.environ | {"INPUTS": "inputs", "RATE": "1e-4"}
     filled = subprocess.run(command, shell=True, cwd=ROOT, env=values, check=True, capture_output=True, text=True)
     assert not re.search(r"^[^#]*(INPUTS|RATE)", filled.stdout, re.MULTILINE)
