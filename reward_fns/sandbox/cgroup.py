@@ -11,6 +11,7 @@ may write to: under systemd that is the slice of a scope or service, for root an
 Limits of the judge's own scope or service then do not hold for its programs: set them on the slice.
 """
 
+import errno
 import os
 import re
 import signal
@@ -117,8 +118,13 @@ class MemoryCgroup:
 
     def kills(self) -> int:
         """0 if the group is gone: a launcher that ends by itself removes it."""
-        events = _read(self.folder / self._interface.events)
-        return int(dict(map(str.split, events.splitlines()))["oom_kill"]) if events else 0
+        try:
+            events = (self.folder / self._interface.events).read_text()
+        except OSError as error:
+            if error.errno in (errno.ENOENT, errno.ENODEV):
+                return 0
+            raise
+        return int(dict(map(str.split, events.splitlines()))["oom_kill"])
 
 
 def _writable(folder: Path) -> bool:

@@ -2,6 +2,7 @@
 
 import pytest
 
+from agon_verl.game.transcript import read
 from tests.real.coder import RIGHT, WRONG, make_coder, make_problems
 from tests.real.runs import Run, main_ppo, read_jsonl, succeeded
 
@@ -39,21 +40,22 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
 
 
 def test_programs_are_judged_by_what_they_do(run: Run) -> None:
+    """Those that a summary ends with: where a sampled text never closes its reasoning, there is no program."""
     pairs = [pair for step in range(1, STEPS + 1) for pair in read_jsonl(run.folder / "pairs" / f"{step}.jsonl")]
     assert len(pairs) == STEPS * PROMPTS * N
     judged = {RIGHT: set(), WRONG: set()}
     for pair in pairs:
         for side in ("draft", "challenge"):
             for program, verdicts in judged.items():
-                if pair[side].endswith(f"```python\n{program}\n```"):
+                if (read(pair[side]).summary or "").endswith(f"```python\n{program}\n```"):
                     verdicts.add(pair["pair"][side]["correct"])
     assert judged == {RIGHT: {1.0}, WRONG: {0.0}}
 
 
 def test_the_challenger_never_sees_the_program(run: Run) -> None:
     pairs = read_jsonl(run.folder / "pairs" / "1.jsonl")
-    shown = [pair["attempt"]["shown"] for pair in pairs if RIGHT in pair["draft"]]
-    assert shown and not [text for text in shown if "print" in text]
+    shown = [pair["attempt"]["shown"] or "" for pair in pairs if RIGHT in pair["draft"]]  # None: no summary
+    assert any(shown) and not [text for text in shown if "print" in text]
 
 
 def test_both_adapters_learn_from_it(run: Run) -> None:

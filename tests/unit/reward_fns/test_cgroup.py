@@ -75,3 +75,12 @@ def test_what_a_group_says(interface, usage, events, tmp_path):
         (group.folder / name).write_text(content)
     assert group.kills() == 2
     assert group.residue() == 27000
+
+
+def test_a_count_that_cannot_be_read_is_not_zero(tmp_path):
+    """The next program would be taken for one that the kernel has killed. Only a group that is gone has none."""
+    group = MemoryCgroup(CgroupPlace(VERSION_1, tmp_path, tmp_path), "one")
+    assert group.kills() == 0
+    (group.folder / "memory.oom_control").mkdir()
+    with pytest.raises(IsADirectoryError):
+        group.kills()
