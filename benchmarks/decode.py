@@ -2,7 +2,7 @@
 
     python -m benchmarks.decode --model MODEL --out decode.jsonl                      # all variants
     python -m benchmarks.decode --model MODEL --out decode.jsonl --variants baseline uniproc v2_runner+sends_once
-    python -m benchmarks.decode --model MODEL --cache 4 --together --variants baseline sends_once three_in_flight
+    python -m benchmarks.decode --model MODEL --cache 4 --together --variants baseline sends_once
     python -m benchmarks.decode --out decode.jsonl --table                            # what is measured so far
     python -m benchmarks.decode --model MODEL --variants baseline --sequences 256 --adapters 2 --profile TRACES
     python -m benchmarks.decode --model MODEL --tokens 32 400 --sequences 128 --adapters 2 --joining 40 900
@@ -88,10 +88,6 @@ VARIANTS = {
     "extension": Variant(
         "which token uses which adapter is recorded on the CPU: cheaper prompts (--joining)",
         EXTENSION,
-    ),
-    "three_in_flight": Variant(
-        "besides three batches in flight: engine, worker and GPU work at the same time",
-        {"scheduler_cls": "agon_verl.rollout.scheduler.three_in_flight", **EXTENSION},
     ),
     "v2_runner": Variant(
         "vLLM's second model runner: inputs prepared on the GPU", environment={"VLLM_USE_V2_MODEL_RUNNER": "1"}

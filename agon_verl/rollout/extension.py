@@ -14,10 +14,9 @@ from agon_verl.rollout.wire import NODE, parse_sync_name, socket_of_run
 if cpu_only():
     import agon_verl.cpu.lora  # noqa: F401
 else:
-    from agon_verl.rollout import adapter_rows, in_flight
+    from agon_verl.rollout import adapter_rows
 
     adapter_rows.install()
-    in_flight.install()
 
 
 class MultiAdapterWorkerExtension(vLLMColocateWorkerExtension):

@@ -18,8 +18,6 @@ from vllm.v1.core.sched.scheduler import Scheduler
 from vllm.v1.engine import EngineCoreEvent, EngineCoreOutput, EngineCoreOutputs
 from vllm.v1.outputs import LogprobsLists
 
-from agon_verl.rollout import in_flight
-
 
 @dataclass(slots=True)
 class UnsentTokens:
@@ -104,18 +102,7 @@ class SendsOnceInTurn(_SendsOnce, Scheduler):
     pass
 
 
-class SendsOnceThreeInFlight(in_flight.ThreeInFlight, SendsOnceAsync):
-    pass
-
-
 def sends_once(vllm_config: Any, **kwargs: Any) -> Scheduler:
     """vLLM decides only after it has read `scheduler_cls` whether it schedules ahead of the model."""
     ahead = vllm_config.scheduler_config.async_scheduling
     return (SendsOnceAsync if ahead else SendsOnceInTurn)(vllm_config=vllm_config, **kwargs)
-
-
-def three_in_flight(vllm_config: Any, **kwargs: Any) -> Scheduler:
-    if not vllm_config.scheduler_config.async_scheduling or not in_flight.worker_is_ready(vllm_config):
-        return sends_once(vllm_config, **kwargs)
-    in_flight.install()
-    return SendsOnceThreeInFlight(vllm_config=vllm_config, **kwargs)

@@ -19,7 +19,7 @@ from agon_verl.rollout.wire import WORKER_EXTENSION, lora_ids
 
 _adapter: ContextVar[str] = ContextVar("adapter")
 CHECK_SECONDS = 1.0
-SCHEDULER = "agon_verl.rollout.scheduler.three_in_flight"
+SCHEDULER = "agon_verl.rollout.scheduler.sends_once"
 
 
 def in_one_process(args: argparse.Namespace) -> bool:
