@@ -50,6 +50,7 @@ class Engine(Chat):
         for name, value in vllm_environment().items() if on_cpu else ():
             os.environ.setdefault(name, value)
         from vllm.engine.arg_utils import AsyncEngineArgs
+        from vllm.usage.usage_lib import UsageContext
         from vllm.v1.engine.async_llm import AsyncLLM
 
         every = [players, *others]
@@ -69,8 +70,9 @@ class Engine(Chat):
         if most := max(len(each.adapters) for each in every):  # vLLM exchanges adapters where there are more
             rank = vllm_rank(max(each.rank for each in every))
             settings.update(enable_lora=True, max_loras=most, max_lora_rank=rank)
-        try:
-            self._llm = AsyncLLM.from_engine_args(AsyncEngineArgs(**{**settings, **options}))
+        try:  # for as many sequences at a time as vLLM's own `LLM`: 1,024 on a large GPU, where an engine has 128
+            arguments = AsyncEngineArgs(**{**settings, **options})
+            self._llm = AsyncLLM.from_engine_args(arguments, usage_context=UsageContext.LLM_CLASS)
         except (TypeError, ValueError, OSError) as error:
             raise InferenceError(f"vLLM does not start with these settings: {_first_line(error)}") from None
         self._numbers, self._adapter_numbers = count(), count(1)

@@ -113,7 +113,7 @@ class Here:
 @contextmanager
 def _ray_folder() -> Iterator[dict[str, str]]:
     """A Ray of its own for each command, unless a cluster runs here that `ray.init` would join."""
-    own = os.environ.get("RAY_TMPDIR", "/tmp")
+    own = os.environ.get("RAY_TMPDIR") or "/tmp"
     if "RAY_ADDRESS" in os.environ or Path(own, "ray", "ray_current_cluster").exists():  # `ray start` writes it
         yield {}
         return

@@ -131,6 +131,11 @@ def key(line: dict) -> tuple:
     return line["mode"], line["problem"], line["sample"]
 
 
+def test_as_many_at_a_time_as_in_vllms_own_batches(running: Running) -> None:
+    """An engine by itself has 128, whatever `--concurrency` sends it."""
+    assert running.engine._llm.vllm_config.scheduler_config.max_num_seqs == 256  # on a CPU
+
+
 def test_every_mode_plays_and_first_stages_are_shared(evaluated: Any) -> None:
     """Held out: 6 problems in all modes; development: 2 in both directions; 2 samples each, 4 of the mixture's base."""
     counts = Counter(line["mode"] for line in evaluated.lines)
