@@ -91,6 +91,7 @@ setup(
             "pre-commit",
             "pytest",
             "pytest-timeout",
+            "pytest-xdist",
             "ruff",
         ],
     },

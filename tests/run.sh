@@ -3,7 +3,7 @@
 #
 #   bash tests/run.sh                   everything, about an hour on two cores
 #   bash tests/run.sh lint              ruff, mypy and the import contract
-#   bash tests/run.sh unit              tests/unit: plain Python, one to two minutes
+#   bash tests/run.sh unit              tests/unit: plain Python, about a minute
 #   bash tests/run.sh sandbox           tests/sandbox: programs and answers judged in processes of their own
 #   bash tests/run.sh stack             tests/stack: against verl, vLLM and Ray as libraries
 #   bash tests/run.sh real              tests/real: verl, Ray and vLLM started for real
@@ -44,6 +44,10 @@ if ((${#folders[@]} + $# == 0)); then exit 0; fi
 
 # Starting verl keeps little more than one core busy, so most of the runs have a process of their own.
 runs=(tests/real/test_{pair_run,methods,resume,reward_model,self_check}.py)
+if [[ ${folders[*]} == tests/unit ]] && ! (($#)); then
+  echo "== pytest tests/unit, on all cores"
+  exec python -m pytest --numprocesses auto tests/unit
+fi
 if (($#)) || [[ " ${chosen[*]} " != *" real "* ]]; then
   echo "== pytest ${folders[*]} $*"
   exec python -m pytest "${folders[@]}" "$@"

@@ -1,6 +1,7 @@
 """Keeps this tier small: it must run where verl, vLLM, Ray and torch are not installed."""
 
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -8,9 +9,10 @@ import pytest
 ABSENT = ("datasets", "peft", "ray", "tensordict", "torch", "transformers", "verl", "vllm")
 
 
-def pytest_sessionfinish(session: pytest.Session) -> None:
+@pytest.fixture(scope="session", autouse=True)
+def nothing_large_is_imported(request: pytest.FixtureRequest) -> Iterator[None]:
+    yield
     folder = Path(__file__).parent
     imported = [name for name in ABSENT if name in sys.modules]
-    if imported and all(folder in item.path.parents for item in session.items):  # other tiers may import them
-        session.exitstatus = pytest.ExitCode.TESTS_FAILED
-        print(f"\ntests/unit has imported {', '.join(imported)}, which requirements-unit.txt does not have")
+    if imported and all(folder in item.path.parents for item in request.session.items):  # other tiers may import them
+        pytest.fail(f"tests/unit has imported {', '.join(imported)}, which requirements-unit.txt does not have")
