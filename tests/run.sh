@@ -42,12 +42,12 @@ for name in "${chosen[@]}"; do
 done
 if ((${#folders[@]} + $# == 0)); then exit 0; fi
 
-# Starting verl keeps little more than one core busy, so most of the runs have a process of their own.
-runs=(tests/real/test_{pair_run,methods,resume,reward_model,self_check}.py)
 if [[ ${folders[*]} == tests/unit ]] && ! (($#)); then
   echo "== pytest tests/unit, on all cores"
   exec python -m pytest --numprocesses auto tests/unit
 fi
+# Starting verl keeps little more than one core busy, so most of the runs have a process of their own.
+runs=(tests/real/test_{pair_run,methods,resume,reward_model,self_check}.py)
 if (($#)) || [[ " ${chosen[*]} " != *" real "* ]]; then
   echo "== pytest ${folders[*]} $*"
   exec python -m pytest "${folders[@]}" "$@"

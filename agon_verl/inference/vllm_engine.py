@@ -70,9 +70,9 @@ class Engine(Chat):
         if most := max(len(each.adapters) for each in every):  # vLLM exchanges adapters where there are more
             rank = vllm_rank(max(each.rank for each in every))
             settings.update(enable_lora=True, max_loras=most, max_lora_rank=rank)
-        try:  # for as many sequences at a time as vLLM's own `LLM`: 1,024 on a large GPU, where an engine has 128
+        try:  # batches as large as those of vLLM's own server: 1,024 sequences on a large GPU, where an engine has 128
             arguments = AsyncEngineArgs(**{**settings, **options})
-            self._llm = AsyncLLM.from_engine_args(arguments, usage_context=UsageContext.LLM_CLASS)
+            self._llm = AsyncLLM.from_engine_args(arguments, usage_context=UsageContext.OPENAI_API_SERVER)
         except (TypeError, ValueError, OSError) as error:
             raise InferenceError(f"vLLM does not start with these settings: {_first_line(error)}") from None
         self._numbers, self._adapter_numbers = count(), count(1)

@@ -40,15 +40,17 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
 
 
 def test_programs_are_judged_by_what_they_do(run: Run) -> None:
-    """Those that a summary ends with: where a sampled text never closes its reasoning, there is no program."""
+    """Those that a summary ends with. A sampled text that never closes its reasoning has no summary and no program."""
     pairs = [pair for step in range(1, STEPS + 1) for pair in read_jsonl(run.folder / "pairs" / f"{step}.jsonl")]
     assert len(pairs) == STEPS * PROMPTS * N
     judged = {RIGHT: set(), WRONG: set()}
     for pair in pairs:
         for side in ("draft", "challenge"):
+            summary, correct = read(pair[side]).summary, pair["pair"][side]["correct"]
+            assert summary or not correct
             for program, verdicts in judged.items():
-                if (read(pair[side]).summary or "").endswith(f"```python\n{program}\n```"):
-                    verdicts.add(pair["pair"][side]["correct"])
+                if (summary or "").endswith(f"```python\n{program}\n```"):
+                    verdicts.add(correct)
     assert judged == {RIGHT: {1.0}, WRONG: {0.0}}
 
 

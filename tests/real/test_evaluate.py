@@ -16,6 +16,9 @@ import pytest
 import torch
 from peft import LoraConfig, PeftModel, get_peft_model
 from transformers import AutoModelForCausalLM
+from vllm.config import SchedulerConfig
+from vllm.engine import arg_utils
+from vllm.v1.engine.async_llm import AsyncLLM
 
 import agon_verl.evaluate.__main__ as command
 from agon_verl.game import transcript
@@ -131,9 +134,21 @@ def key(line: dict) -> tuple:
     return line["mode"], line["problem"], line["sample"]
 
 
-def test_as_many_at_a_time_as_in_vllms_own_batches(running: Running) -> None:
-    """An engine by itself has 128, whatever `--concurrency` sends it."""
-    assert running.engine._llm.vllm_config.scheduler_config.max_num_seqs == 256  # on a CPU
+def test_a_large_gpu_decodes_as_many_at_a_time_as_under_vllms_own_server(
+    checkpoint: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An engine by itself would have 128, whatever `--concurrency` sends it. The GPU is one by name only."""
+    gpu = SimpleNamespace(get_device_total_memory=lambda: 140 << 30, get_device_name=lambda: "NVIDIA H200")
+    gpu.is_tpu = gpu.is_cpu = lambda: False
+    sequences: list[int] = []
+
+    def chosen(arguments: arg_utils.AsyncEngineArgs, usage_context: Any = None) -> None:
+        monkeypatch.setattr(arg_utils, "current_platform", gpu)
+        sequences.append(arguments.get_batch_defaults(1)[1].get(usage_context, SchedulerConfig.DEFAULT_MAX_NUM_SEQS))
+
+    monkeypatch.setattr(AsyncLLM, "from_engine_args", chosen)
+    Engine(find_players(str(checkpoint)))
+    assert sequences == [1024]
 
 
 def test_every_mode_plays_and_first_stages_are_shared(evaluated: Any) -> None:
