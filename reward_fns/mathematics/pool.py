@@ -4,7 +4,7 @@ One thread per process sends a request, waits for the reply and kills the proces
 futures, so an event loop never blocks, and nothing here needs the main thread or signals. Processes start with the
 first request and end with this process, even if it is killed.
 
-The limit is wall time, but no comparison is stopped before it has had a tenth of it as processor time: on a busy
+The limit is wall time, but no comparison is stopped before it has had half of it as processor time: on a busy
 machine a correct answer must not become a time-out. A comparison that has run for a tenth of its limit no longer counts
 against `workers`, so others do not wait for it.
 
@@ -29,7 +29,7 @@ from agon_verl.errors import AgonError
 
 TRUE, FALSE, TIMEOUT, MEMORY, CRASH, ERROR = "true", "false", "timeout", "memory", "crash", "error"
 
-_SHARE = 0.1  # of the limit: the least processor time before a time-out
+_SHARE = 0.5  # of the limit: the least processor time before a time-out
 _SLOW = 0.1  # of the limit: from then on a comparison no longer counts against `workers`
 _SPARE = 8  # factor of `workers` by which processes may grow while some hang
 _PATIENCE = 30  # times the limit that a comparison may wait for processor time

@@ -10,12 +10,13 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
-from multiprocessing.connection import Connection
+from multiprocessing.connection import Connection, Pipe
 from pathlib import Path
 
 import pytest
 
 from reward_fns.math_answer import compute_score, judge
+from reward_fns.mathematics import pool as pool_module
 from reward_fns.mathematics import pool_worker
 from reward_fns.mathematics.equal import UnreadableReference
 from reward_fns.mathematics.pool import CRASH, FALSE, MEMORY, TIMEOUT, TRUE, Pool, PoolError, PoolLimits, pool
@@ -135,6 +136,25 @@ def test_a_worker_that_dies_at_work_is_tried_once_more(workers: Pool) -> None:
     kill_the_worker({*idle, first})
     assert future.result(30) == CRASH
     assert workers.submit(SUM, SAME_SUM + "+5", True).result(30) == FALSE
+
+
+@pytest.mark.parametrize(("used", "replied"), [(0.4, True), (0.6, False)])
+def test_a_busy_machine_stops_nothing_before_half_its_limit_as_processor_time(
+    used: float, replied: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A first comparison needs 0.06 s of processor time on an idle machine, and has needed over 0.1 s on a busy one."""
+    made, (ours, theirs), asked = Pool(PoolLimits(LIMIT)), Pipe(), []
+
+    def processor_time(pid: int) -> float:
+        asked.append(pid)
+        if len(asked) == 3:
+            theirs.send_bytes(b"false")  # late, but with little processor time
+        return used * LIMIT
+
+    monkeypatch.setattr(pool_module, "_cpu", processor_time)
+    late = time.monotonic() - 2 * LIMIT
+    assert made._replied(pool_module._Worker(ours, 1), late, 0.0, pool_module._SHARE) is replied
+    assert len(asked) == (3 if replied else 1)
 
 
 def test_equal_requests_are_computed_once(workers: Pool) -> None:
