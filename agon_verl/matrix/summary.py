@@ -46,7 +46,8 @@ class Row:
 def table_rows(plan: Plan, states: Mapping[str, CellState]) -> list[Row]:
     untrained = plan.out / BASE / "eval" / RESULTS
     base = {0: Results.read(untrained)} if untrained.exists() else {}
-    made = [Row(BASE, BASE, name, way, base, frozenset(base), 1, 0) for name, way in rows(BASE)] if base else []
+    ways = {way for source in sources(list(base.values())) for way in summaries(list(base.values()), source)}
+    made = [Row(BASE, BASE, name, way, base, frozenset(base), 1, 0) for name, way in rows(BASE) if way in ways]
     for arm in plan.arms:
         own = {seed: states[f"{arm.name}/seed_{seed}"] for seed in plan.seeds}
         results = {

@@ -316,6 +316,7 @@ def test_a_plan_runs_seed_by_seed_and_wave_by_wave(tmp_path: Path) -> None:
     assert evaluated[-1][evaluated[-1].index("--modes") + 1 :] == ["A_to_B", "B_to_A", "--data", "toy.parquet"]
     assert "| Agon with values | 2 |" in text and "| Agon with values, direction post hoc | 2 |" in text
     assert "| Agon with values − GRPO, two-pass self-cascade |" in text
+    assert "| zero-shot | 1 |" in text and "Mixture-of-Agents" not in text  # it was not asked for
     record = json.loads((tmp_path / "out" / "matrix.json").read_text())
     cell = record["cells"]["agon_value/seed_1"]
     assert cell["log"] == "agon_value/seed_1/train.log" and "verl.trainer.main_ppo +recipe=agon" in cell["command"]
