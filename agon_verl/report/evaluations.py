@@ -110,7 +110,9 @@ def facts(methods: Sequence[Method]) -> list[str]:
     runs = [run for m in trained for run in m.runs]
     seeds = sorted({run.seed for run in runs if run.seed is not None})
     steps = sorted({run.metrics.last_step for run in runs if run.metrics.by_step})
-    text = f"{len(runs)} run{'s' if len(runs) > 1 else ''}"
+    begun = sum(run.state != "waiting" for run in runs)
+    text = f"{begun} of " if begun < len(runs) else ""
+    text += f"{len(runs)} run{'s' if len(runs) > 1 else ''}"
     text += f" of {len(trained)} methods" if len(trained) > 1 else ""
     text += f", seed{'s' if len(seeds) > 1 else ''} {', '.join(map(str, seeds))}" if seeds else ""
     if steps:
@@ -125,20 +127,20 @@ def facts(methods: Sequence[Method]) -> list[str]:
 def results(methods: Sequence[Method], evaluations: Entries) -> Section:
     tables: list[SectionTable] = []
     notes = [] if evaluations else [_MISSING]
-    expected = {m.name: len(m.runs) for m in methods}
+    by_name = {m.name: m for m in methods}
     runs = [run for m in methods for run in m.runs]
     for source, entries in evaluations.items():
         shown = main_entries(entries)
-        rows = [_row(entry, expected[entry.method]) for entry in shown]
+        rows = [_row(entry, by_name[entry.method]) for entry in shown]
         absent = [m for m in methods if m.name not in {entry.method for entry in entries}]
         for m in [m for m in absent if any(run.seed is not None for run in m.runs)]:
-            rows.append([m.name, "–", "–", "–", f"✗ 0 of {len(m.runs)}", *["–"] * (len(_HEAD) - 5)])
+            rows.append([m.name, "–", "–", "–", _evaluated(0, m), *["–"] * (len(_HEAD) - 5)])
         problems = max(len(entry.summary.outcomes) for entry in shown)
         kept = [i for i in range(len(_HEAD)) if any(row[i] != "–" for row in rows)]  # with one seed there is no spread
         head, *body = ([row[i] for i in kept] for row in [_HEAD, *rows])
         tables.append(SectionTable(head, body, f"{source}: {problems} problems"))
         if len({entry.method for entry in entries}) > 1:
-            all_rows = [_row(entry, expected[entry.method]) for entry in entries]
+            all_rows = [_row(entry, by_name[entry.method]) for entry in entries]
             tables += _differences(methods, shown, entries, source)
             tables += _every_seed(methods, shown, source)
             tables.append(SectionTable(_HEAD, all_rows, f"{source}: every way of answering", folded=True))
@@ -161,14 +163,22 @@ def results(methods: Sequence[Method], evaluations: Entries) -> Section:
     return Section("results", "Results", caption, _MISSING, tables=tables, notes=notes)
 
 
-def _row(entry: Entry, expected: int) -> list[str]:
+def _evaluated(runs: int, method: Method) -> str:
+    """How many of a method's runs, with a mark where one is lost and not merely still to be done."""
+    expected, to_do = len(method.runs), sum(run.state in _UNFINISHED for run in method.runs)
+    if runs == expected:
+        return str(runs)
+    return f"{'' if runs + to_do == expected else '✗ '}{runs} of {expected}"
+
+
+def _row(entry: Entry, method: Method) -> list[str]:
     summary, spread, runs = entry.summary, entry.summary.spread, len(entry.summary.shares)
     return [
         entry.name,
         entry.label,
         percent(spread.mean),
         f"{percent(summary.interval.low)} – {percent(summary.interval.high)}",
-        str(runs) if runs == expected else f"✗ {runs} of {expected}",
+        _evaluated(runs, method),
         percent(spread.deviation),
         f"{percent(spread.low)} – {percent(spread.high)}" if runs > 1 else "–",
         number(summary.length),

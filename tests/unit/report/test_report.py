@@ -398,6 +398,12 @@ def test_a_method_without_results_is_in_the_table(tmp_path: Path) -> None:
         path.unlink()
     page = Page(report(folder, out=tmp_path / "out", options=("--pairs", "0")))
     assert ["adv", "–", "–", "–", "✗ 0 of 1"] in [row[:5] for row in page.rows] and "Pairs to read" not in page.text
+    state = (folder / "matrix.json").read_text()
+    assert state.count('"failed"') == 1
+    (folder / "matrix.json").write_text(state.replace('"failed"', '"waiting"'))
+    page = Page(report(folder, out=tmp_path / "waiting", options=("--pairs", "0")))
+    assert ["adv", "–", "–", "–", "0 of 1"] in [row[:5] for row in page.rows]
+    assert "1 of 2 runs of 2 methods" in page.text
 
 
 def test_steps_are_in_order_of_their_numbers(matrix: Path) -> None:
