@@ -277,10 +277,16 @@ def main(arguments: Sequence[str] | None) -> None:
 def _side_by_side(kind: str, arguments: Sequence[str]) -> str:
     """`compare` takes two results, `average` any number."""
     parser = argparse.ArgumentParser(prog=program_name(f"evaluate {kind}"))
-    parser.add_argument("results", nargs=2 if kind == "compare" else "+", help="results.json, or its folder")
+    what = "results.json, or its folder"
+    if kind == "compare":
+        parser.add_argument("results", nargs=2, help=f"{what}, or an arm of a matrix: the folder of its seeds")
+    else:
+        parser.add_argument("results", nargs="+", help=what)
     parser.add_argument("--json", type=Path, help="also write the numbers to this file")
     if kind == "compare":
-        parser.add_argument("--modes", nargs="+", help="one mode of each (default: every mode that both have)")
+        parser.add_argument(
+            "--modes", nargs="+", help="one of each (default: all that both have); `alone`: A and B, mean"
+        )
     options = parser.parse_args(arguments)
     if kind == "compare":
         first, second = options.results

@@ -59,7 +59,7 @@ def summaries(runs: Sequence[Results], source: str) -> dict[str, Summary]:
 
 
 def _summarise(way: str, having: Sequence[tuple[SetResults, tuple[str, ...]]]) -> Summary:
-    runs = [_joined([measured.outcomes[mode] for mode in modes]) for measured, modes in having]
+    runs = [joined([measured.outcomes[mode] for mode in modes]) for measured, modes in having]
     per_run = [[statistics.pass_at_1(measured.outcomes[mode]) for mode in modes] for measured, modes in having]
     alone = [(measured.outcomes.get("A", {}), measured.outcomes.get("B", {})) for measured, _ in having]
     correlations = [statistics.error_correlation(a, b) for a, b in alone]
@@ -67,7 +67,7 @@ def _summarise(way: str, having: Sequence[tuple[SetResults, tuple[str, ...]]]) -
     return Summary(
         way,
         [modes for _, modes in having],
-        _joined(runs),
+        joined(runs),
         [sum(shares) / len(shares) for shares in per_run],
         statistics.mean([mode.length for mode in played if mode.length is not None]),
         statistics.mean([mode.ledger.per_pass.generated for mode in played]),
@@ -76,7 +76,7 @@ def _summarise(way: str, having: Sequence[tuple[SetResults, tuple[str, ...]]]) -
     )
 
 
-def _joined(several: Sequence[Outcomes]) -> Outcomes:
+def joined(several: Sequence[Outcomes]) -> Outcomes:
     """The samples of each problem from all of them."""
     outcomes: Outcomes = {}
     for each in several:

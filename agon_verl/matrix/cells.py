@@ -5,7 +5,8 @@
       metrics.jsonl     written by verl's file logger; rows of earlier starts are added when it ends
       pairs/            one JSON line per pair
       checkpoints/      a cell that was stopped continues from here
-      trained.json      written when training is complete
+      trained.json      written when training is complete: the command and its commit, so that the folder can be moved
+                        into another matrix
       adapters/         what is kept of the checkpoints, if the plan says so (keep.py)
       eval/             the output of `agon_verl.evaluate`
       train.log, eval.log
@@ -66,7 +67,7 @@ def command_of(plan: Plan, cell: Cell) -> list[str]:
     return [sys.executable, "-m", "verl.trainer.main_ppo", *plan.training(cell)]
 
 
-def train(plan: Plan, cell: Cell, run: Runner) -> bool:
+def train(plan: Plan, cell: Cell, run: Runner, origin: CellState) -> bool:
     """Train a cell, or continue its training. Returns whether it is complete; if not, time was up."""
     folder = plan.folder(cell)
     if not (folder / TRAINED).exists():
@@ -89,7 +90,8 @@ def train(plan: Plan, cell: Cell, run: Runner) -> bool:
         if ended.status:
             tidy(plan, cell)
             return False
-        write_atomically(folder / TRAINED, json.dumps({"method": cell.arm.method, "seed": cell.seed}) + "\n")
+        made = {"method": cell.arm.method, "seed": cell.seed, "command": origin.command, "commit": origin.commit}
+        write_atomically(folder / TRAINED, json.dumps(made) + "\n")
     tidy(plan, cell)
     return True
 

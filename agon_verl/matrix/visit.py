@@ -91,6 +91,10 @@ class Visit:
         recorded = CellState.from_json((self._before.get("cells") or {}).get(cell.key, {"state": WAITING}))
         folder = self.plan.folder(cell)
         if (folder / TRAINED).exists():
+            if recorded.command is None:  # trained by another matrix
+                made = json.loads((folder / TRAINED).read_text())
+                origin = {name: made.get(name) for name in ("command", "commit")}
+                recorded = replace(recorded, **origin, log=f"{cell.key}/train.log", step=self.steps)
             complete = recorded.state == EVALUATED and (folder / "eval" / RESULTS).exists()
             return replace(recorded, state=EVALUATED if complete else TRAINED_STATE)
         step = done(folder)
@@ -125,7 +129,7 @@ class Visit:
         command = f"VERL_FILE_LOGGER_PATH={folder / 'metrics.jsonl'} {shlex.join(command_of(self.plan, cell))}"
         origin = replace(before, error=None, command=command, commit=self._commit, log=f"{cell.key}/train.log")
         try:
-            complete = train(self.plan, cell, self.run)
+            complete = train(self.plan, cell, self.run, origin)
             state = replace(origin, state=TRAINED_STATE if complete else UNFINISHED)
         except Exception as error:  # whatever it is, the other cells go on
             text = str(error) if isinstance(error, AgonError | OSError) else repr(error)

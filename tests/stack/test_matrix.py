@@ -323,6 +323,25 @@ def test_a_plan_runs_seed_by_seed_and_wave_by_wave(tmp_path: Path) -> None:
     assert cell["parity"] == "ok" and cell["step"] == 2 and len(cell["commit"]) >= 40
 
 
+def test_a_trained_cell_of_another_matrix(tmp_path: Path) -> None:
+    """A sweep's cell with the settings of a plan's, put into the folder of the plan's, is that cell."""
+    sweep = PLAN.replace("grpo: {}", "lr_1e-4: {method: grpo, overrides: [actor_rollout_ref.actor.optim.lr=1e-4]}")
+    plans = [sweep, PLAN.replace("overrides: [", "overrides: [actor_rollout_ref.actor.optim.lr=1e-4, ")]
+    _, plan = planned(tmp_path, plans[0])
+    matrix(plan, Commands(), Clock(), only="train")
+    (tmp_path / "out").rename(tmp_path / "sweep")
+    (tmp_path / "out" / "grpo").mkdir(parents=True)
+    (tmp_path / "sweep" / "lr_1e-4" / "seed_0").rename(tmp_path / "out" / "grpo" / "seed_0")
+    _, plan = planned(tmp_path, plans[1])
+    run = Commands()
+    matrix(plan, run, Clock())
+    trained = " ".join(" ".join(command) for command in run.commands[:-1])
+    assert len(run.commands) == 6 and "grpo/seed_1" in trained and "grpo/seed_0" not in trained
+    cell = json.loads((tmp_path / "out" / "matrix.json").read_text())["cells"]["grpo/seed_0"]
+    assert "lr_1e-4/seed_0" in cell["command"] and len(cell["commit"]) >= 40 and cell["step"] == 2
+    assert cell["log"] == "grpo/seed_0/train.log" and cell["state"] == "evaluated" and cell["parity"] == "ok"
+
+
 def test_only_what_a_table_needs_is_kept(tmp_path: Path) -> None:
     _, plan = planned(tmp_path)
     matrix(plan, Commands(), Clock())

@@ -443,6 +443,32 @@ def test_two_results_side_by_side(store: Store, tmp_path: Path, capsys: pytest.C
     assert "is not a results.json of an evaluation" in capsys.readouterr().err
 
 
+def test_two_arms_of_a_matrix_side_by_side(store: Store, tmp_path: Path) -> None:
+    """Two problems. A_to_B and A are right on one of them, B_to_A and B on both."""
+    measured = set_results(store, ["p", "q"], ["A_to_B", "B_to_A", "A", "B"], 1, NAMES)
+
+    def write(cell: str, chosen: str) -> None:
+        (tmp_path / cell / "eval").mkdir(parents=True)
+        results(measured, chosen).write(tmp_path / cell / "eval" / "results.json")
+
+    one, two = str(tmp_path / "one"), str(tmp_path / "two")
+    for cell in ("one/seed_0", "one/seed_1", "two/seed_0"):
+        write(cell, "A_to_B")
+    text, _ = compare.compare(one, two)
+    assert "| toy: cascade | 50.0 | 50.0 | +0.0 |" in text and "seeds too" not in text  # they share seed 0 only
+    for cell in ("two/seed_10", "two/seed_1", "two/seed_2"):
+        write(cell, "B_to_A")
+    text, numbers = compare.compare(one, two, ["cascade", "cascade"])
+    assert "| toy: cascade | 50.0 | 75.0 | -25.0 |" in text
+    assert "| each of seed_0, seed_1 |" in text and "| +0.0, −50.0 |" in text
+    assert numbers["toy"]["cascade - cascade"]["by_seed"] == {"seed_0": 0.0, "seed_1": -0.5}
+    assert "| toy: alone − A | 75.0 | 50.0 | +25.0 |" in compare.compare(one, two, ["alone", "A"])[0]
+    with pytest.raises(ResultsError, match="moa is not among the modes of both: A_to_B, "):
+        compare.compare(one, two, ["moa", "A"])
+    with pytest.raises(ResultsError, match="has seed_0, seed_1 and .* has one evaluation: they share none"):
+        compare.compare(one, str(tmp_path / "one" / "seed_0" / "eval"))
+
+
 def test_the_command_line(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     assert key_values(["a=1", "b=true", "c=float32"]) == {"a": 1, "b": True, "c": "float32"}
     for bad in (["--greedy", "--samples", "2"], ["--samples", "0"], ["--dev-share", "1"]):
