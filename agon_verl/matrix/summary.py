@@ -15,7 +15,7 @@ from agon_verl.evaluate.summary import CASCADE, POST_HOC, Summary, sources, summ
 from agon_verl.game.roles import BASE
 from agon_verl.matrix.cells import EVALUATED, FAILED, CellState
 from agon_verl.matrix.plan import Plan
-from agon_verl.matrix.rows import REFERENCES, rows
+from agon_verl.matrix.rows import PAIR, REFERENCES, rows
 
 _SEED = "A seed sets the initial weights, the sampling and the order of the data."
 
@@ -57,7 +57,8 @@ def table_rows(plan: Plan, states: Mapping[str, CellState]) -> list[Row]:
         failed = sum(state.state == FAILED for state in own.values())
         label = arm.label or ("" if arm.name == arm.method else arm.name)
         counts = (results, equal, len(own), failed)
-        made += [Row(arm.name, arm.method, name, way, *counts) for name, way in rows(arm.method, label)]
+        planned = [(name, way) for name, way in rows(arm.method, label) if way not in PAIR or way in arm.evaluated]
+        made += [Row(arm.name, arm.method, name, way, *counts) for name, way in planned]
     return made
 
 

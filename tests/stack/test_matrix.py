@@ -342,6 +342,12 @@ def test_a_trained_cell_of_another_matrix(tmp_path: Path) -> None:
     assert cell["log"] == "grpo/seed_0/train.log" and cell["state"] == "evaluated" and cell["parity"] == "ok"
 
 
+def test_a_mode_that_an_arm_leaves_out_has_no_row(tmp_path: Path) -> None:
+    _, plan = planned(tmp_path, PLAN.replace("grpo: {}", "grpo: {modes: [A]}"))
+    text = matrix(plan, Commands(), Clock())
+    assert "| GRPO, 2N rollouts |" in text and "self-cascade" not in text and "margin − GRPO, 2N rollouts" in text
+
+
 def test_only_what_a_table_needs_is_kept(tmp_path: Path) -> None:
     _, plan = planned(tmp_path)
     matrix(plan, Commands(), Clock())
