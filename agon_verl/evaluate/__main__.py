@@ -280,13 +280,11 @@ def _side_by_side(kind: str, arguments: Sequence[str]) -> str:
     what = "results.json, or its folder"
     if kind == "compare":
         parser.add_argument("results", nargs=2, help=f"{what}, or an arm of a matrix: the folder of its seeds")
+        modes = "one of each (default: all that both have); `alone`: A and B, mean"
+        parser.add_argument("--modes", nargs="+", help=modes)
     else:
         parser.add_argument("results", nargs="+", help=what)
     parser.add_argument("--json", type=Path, help="also write the numbers to this file")
-    if kind == "compare":
-        parser.add_argument(
-            "--modes", nargs="+", help="one of each (default: all that both have); `alone`: A and B, mean"
-        )
     options = parser.parse_args(arguments)
     if kind == "compare":
         first, second = options.results

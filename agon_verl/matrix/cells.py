@@ -68,7 +68,10 @@ def command_of(plan: Plan, cell: Cell) -> list[str]:
 
 
 def train(plan: Plan, cell: Cell, run: Runner, origin: CellState) -> bool:
-    """Train a cell, or continue its training. Returns whether it is complete; if not, time was up."""
+    """Train a cell, or continue its training. Returns whether it is complete; if not, time was up.
+
+    `origin` has the command and the commit, for its folder.
+    """
     folder = plan.folder(cell)
     if not (folder / TRAINED).exists():
         folder.mkdir(parents=True, exist_ok=True)
