@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from omegaconf import OmegaConf
 
-from agon_verl.matrix.plan import Cell, Plan, read_plan
+from agon_verl.matrix.plan import Plan, read_plan
 from agon_verl.trainer.preflight import check_settings
 from tests.recipes import composed
 
@@ -109,12 +109,12 @@ def test_settings_named_in_running_text_exist() -> None:
     assert [entry for entry in sorted(named) if OmegaConf.select(config, entry[1], default=missing) is missing] == []
 
 
-def filled_in(plan: Path, out: Path, rate: str) -> Plan:
+def filled_in(plan: Path, out: Path) -> Plan:
     """As the command in its first lines fills it in."""
     (command,) = re.findall(r"^# +(sed .*) > \w+\.yaml$", plan.read_text(), re.MULTILINE)
-    values = os.environ | {"INPUTS": "inputs", "RATE": rate}
+    values = os.environ | {"INPUTS": "inputs"}
     filled = subprocess.run(command, shell=True, cwd=ROOT, env=values, check=True, capture_output=True, text=True)
-    assert not re.search(r"^[^#]*(INPUTS|RATE)", filled.stdout, re.MULTILINE)
+    assert not re.search(r"^[^#]*INPUTS", filled.stdout, re.MULTILINE)
     written = out.with_suffix(".yaml")
     written.write_text(filled.stdout)
     return read_plan(written, out)
@@ -122,17 +122,6 @@ def filled_in(plan: Path, out: Path, rate: str) -> Plan:
 
 @pytest.mark.parametrize("plan", PLANS, ids=lambda path: f"{path.parent.name}/{path.stem}")
 def test_the_cells_of_a_plan_are_accepted(plan: Path, tmp_path: Path) -> None:
-    read = filled_in(plan, tmp_path / "out", "1e-4")
+    read = filled_in(plan, tmp_path / "out")
     for cell in {cell.arm.name: cell for cell in read.cells}.values():
         check_settings(composed(*read.training(cell)))
-
-
-def test_a_cell_of_the_second_sweep_is_the_cell_of_the_main_study(tmp_path: Path) -> None:
-    """So the one with the chosen rate is not trained again."""
-    folder = ROOT / "docs" / "main_study"
-    sweep = filled_in(folder / "long_sweep.yaml", tmp_path / "sweep", "")
-    for arm in sweep.arms:
-        main = filled_in(folder / "plan.yaml", tmp_path / "main", arm.name.removeprefix("lr_"))
-        pairs = [(sweep, arm), (main, next(arm for arm in main.arms if arm.name == "grpo"))]
-        one, two = (sorted(plan.comparable(plan.training(Cell(arm, 0)))) for plan, arm in pairs)
-        assert one == two and sweep.seeds == (0,) and 0 in main.seeds
