@@ -17,10 +17,11 @@ from agon_verl.game.roles import ADAPTERS, Adapter, Players, Rotation
 from agon_verl.game.transcript import REASONING_TAGS
 from agon_verl.game.withhold import Withhold
 from agon_verl.health.alarms import STRICT, AlarmConfig
+from agon_verl.health.pair_statistics import LiveBy
 
 METHOD = ("rotation", "players", "reads", "rival", "reward", "tiebreak_weight")  # what a method of the paper sets
 # What a run goes on with after a resume; the other settings may change on the way.
-GAME = (*METHOD, "format_weight", "domain", "withhold", "reasoning_tags", "seed", "init_noise", "init")
+GAME = (*METHOD, "format_weight", "live_groups", "domain", "withhold", "reasoning_tags", "seed", "init_noise", "init")
 
 Tag = Annotated[str, Field(min_length=1)]
 Weight = Annotated[float, Field(ge=0)]
@@ -76,6 +77,7 @@ class AgonConfig:
     rival: Rival = "own"
     reward: Stack = "adv"
     format_weight: Weight = 0.5
+    live_groups: LiveBy = "reward"
     tiebreak_weight: Weight = 0.0
     domain: Literal[tuple(DOMAINS)] = "math"  # type: ignore[valid-type]
     withhold: Withhold = "announced"

@@ -21,7 +21,7 @@ from math import isfinite, nan
 from typing import Any
 
 from agon_verl.health.averages import Average
-from agon_verl.health.pair_statistics import Pair, dead_groups, drop_none, mean, right
+from agon_verl.health.pair_statistics import LiveBy, Pair, drop_none, group_metrics, mean, right
 
 COPIED = 0.8  # copied share from which a challenge is a copy: at most every thirtieth word is changed (`copying`)
 # Values that make up the start of a trend: two steps of each role for an entropy, four drafts for a length. Few, since
@@ -31,7 +31,7 @@ SMALL_GAP = 0.002  # between rollout and training: below it, a gap is rounding, 
 _NO_ROOM = 1e-9
 
 
-def health_metrics(pairs: Sequence[Pair]) -> dict[str, float]:
+def health_metrics(pairs: Sequence[Pair], by: LiveBy = "reward") -> dict[str, float]:
     """Metrics of one step's pairs. `copy_of_wrong` matters most: two right solutions may well be equal."""
     if not pairs:
         return {}
@@ -46,7 +46,7 @@ def health_metrics(pairs: Sequence[Pair]) -> dict[str, float]:
         "copy": mean([p.copied >= COPIED for p in pairs]),
         "copy_of_wrong": mean([p.copied >= COPIED for p in wrong]),
         "leak": mean([p.leaked for p in pairs]),
-        "dead_groups": dead_groups(pairs),
+        **group_metrics(pairs, by),
     }
     return {f"health/{name}": value for name, value in drop_none(metrics).items()}
 

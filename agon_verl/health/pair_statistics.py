@@ -24,9 +24,13 @@ subtracted.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 from agon_verl.game.advantages import live_groups
 from agon_verl.game.rewards import Outcome
+
+LiveBy = Literal["reward", "correctness"]  # what must differ within a group for it to train (`agon.live_groups`)
+Row = tuple[str, float, float]  # of one completion: the group, what must differ in it, c
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,15 +61,18 @@ class Pair:
         return not (self.stated or self.no_summary)
 
 
-def pair_metrics(pairs: Sequence[Pair]) -> dict[str, float]:
+def pair_metrics(pairs: Sequence[Pair], by: LiveBy = "reward") -> dict[str, float]:
     """Metrics by name; shares and means are over pairs, `dead_groups` over groups. No pairs, no metrics."""
     if not pairs:
         return {}
     own = [p for p in pairs if not p.guest]
     shares = {
-        **_stream("draft", [p.draft for p in own], [p.draft_reward for p in own], dead_drafts(pairs)),
+        **_stream("draft", [p.draft for p in own], [p.draft_reward for p in own], _dead(drafts(pairs, by))),
         **_stream(
-            "challenge", [p.challenge for p in pairs], [p.challenge_reward for p in pairs], dead_challenges(pairs)
+            "challenge",
+            [p.challenge for p in pairs],
+            [p.challenge_reward for p in pairs],
+            _dead(challenges(pairs, by)),
         ),
         "pair/conversion": mean([right(p.challenge) for p in pairs if not right(p.draft)]),
         "pair/damage": mean([not right(p.challenge) for p in pairs if right(p.draft)]),
@@ -95,23 +102,31 @@ def pair_metrics(pairs: Sequence[Pair]) -> dict[str, float]:
     return {**drop_none(shares), **{name: float(tokens) for name, tokens in ledger.items()}}
 
 
-def dead_groups(pairs: Sequence[Pair], together: bool = False) -> float | None:
-    """The share of groups without a gradient; `together`: drafts and challenges of a problem are one group."""
+def drafts(pairs: Sequence[Pair], by: LiveBy) -> list[Row]:
+    """Of the live drafter."""
+    return [
+        (p.group, p.draft_reward if by == "reward" else p.draft.correct, p.draft.correct) for p in pairs if not p.guest
+    ]
+
+
+def challenges(pairs: Sequence[Pair], by: LiveBy) -> list[Row]:
+    return [
+        (p.group, p.challenge_reward if by == "reward" else p.challenge.correct, p.challenge.correct) for p in pairs
+    ]
+
+
+def group_metrics(pairs: Sequence[Pair], by: LiveBy = "reward", together: bool = False) -> dict[str, float | None]:
+    """Shares of groups; `together`: drafts and challenges of a problem are one group.
+
+    `live_all_wrong`: they train although nothing in them is right, or closer to it. Their rewards differ in form only.
+    """
+    streams = [drafts(pairs, by), challenges(pairs, by)]
     if together:
-        rewards = [*(p.draft_reward for p in pairs), *(p.challenge_reward for p in pairs)]
-        return mean(_dead(rewards, [p.group for p in pairs] * 2))
-    return mean([*dead_drafts(pairs), *dead_challenges(pairs)])
-
-
-def dead_drafts(pairs: Sequence[Pair]) -> list[bool]:
-    """For each problem with drafts of the live drafter, whether these give no gradient."""
-    own = [p for p in pairs if not p.guest]
-    return _dead([p.draft_reward for p in own], [p.group for p in own])
-
-
-def dead_challenges(pairs: Sequence[Pair]) -> list[bool]:
-    """For each problem, whether its challenges give no gradient."""
-    return _dead([p.challenge_reward for p in pairs], [p.group for p in pairs])
+        streams = [sum(streams, [])]
+    return {
+        "dead_groups": mean([dead for rows in streams for dead in _dead(rows)]),
+        "live_all_wrong": mean([wrong for rows in streams for wrong in _live_all_wrong(rows)]),
+    }
 
 
 def right(outcome: Outcome) -> bool:
@@ -139,6 +154,18 @@ def _stream(
     }
 
 
-def _dead(rewards: Sequence[float], groups: Sequence[str]) -> list[bool]:
-    live = live_groups(rewards, groups)
-    return [group not in live for group in dict.fromkeys(groups)]
+def _dead(rows: Sequence[Row]) -> list[bool]:
+    """For each group, whether it gives no gradient."""
+    live = live_groups([value for _, value, _ in rows], [group for group, _, _ in rows])
+    return [group not in live for group in _names(rows)]
+
+
+def _live_all_wrong(rows: Sequence[Row]) -> list[bool]:
+    graded = live_groups([correct for _, _, correct in rows], [group for group, _, _ in rows])
+    right_ones = {group for group, _, correct in rows if correct >= 1.0}
+    dead = dict(zip(_names(rows), _dead(rows), strict=True))
+    return [not (dead[group] or group in graded or group in right_ones) for group in dead]
+
+
+def _names(rows: Sequence[Row]) -> list[str]:
+    return list(dict.fromkeys(group for group, _, _ in rows))

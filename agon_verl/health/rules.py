@@ -50,6 +50,14 @@ RULES = (
         "Use problems of medium difficulty, or raise actor_rollout_ref.rollout.n or its temperature.",
     ),
     AlarmRule(
+        "live_all_wrong",
+        "health/live_all_wrong",
+        "above",
+        0.3,
+        "In many groups that train no answer is right: they teach form only, and short solutions have it more often.",
+        "Set agon.live_groups=correctness, use easier problems, or raise actor_rollout_ref.rollout.n.",
+    ),
+    AlarmRule(
         "error_correlation",
         "health/error_correlation",
         "above",

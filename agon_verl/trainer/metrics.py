@@ -7,7 +7,7 @@ from typing import Any
 from agon_verl.config import AgonConfig
 from agon_verl.game.roles import Roles
 from agon_verl.health.health import cascade_health, health_metrics
-from agon_verl.health.pair_statistics import Pair, dead_groups, drop_none, pair_metrics
+from agon_verl.health.pair_statistics import Pair, drop_none, group_metrics, pair_metrics
 from agon_verl.rollout.wire import PROBLEM
 from agon_verl.trainer.streams import STREAMS
 
@@ -17,12 +17,13 @@ def step_metrics(pairs: Sequence[Pair], who: Roles, game: AgonConfig) -> dict[st
 
     Where the two completions do not know of each other, there are no metrics of the exchange between them.
     """
-    metrics = pair_metrics(pairs)
+    metrics = pair_metrics(pairs, game.live_groups)
     if game.reads == "nothing":
         metrics = {name: value for name, value in metrics.items() if not name.startswith("pair/")}
-        metrics.update(drop_none({"health/dead_groups": dead_groups(pairs, together=game.one_group)}))
+        groups = drop_none(group_metrics(pairs, game.live_groups, together=game.one_group))
+        metrics.update({f"health/{name}": value for name, value in groups.items()})
     else:
-        metrics.update(health_metrics(pairs))
+        metrics.update(health_metrics(pairs, game.live_groups))
     for stream, adapter in zip(STREAMS[:1] if game.one_group else STREAMS, who, strict=False):
         own = {name: value for name, value in metrics.items() if name.startswith(f"{stream}/")}
         metrics.update({f"{adapter}/{name}": value for name, value in own.items()})

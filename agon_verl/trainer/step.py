@@ -75,13 +75,13 @@ class AgonTrainer(StreamingTrainer):
         keys = challenge_keys(batch.keys)
         data = tq.kv_batch_get(keys=keys, partition_id=batch.partition_id, select_fields=["extra_fields"])
         extras: list[dict[str, Any]] = list(data["extra_fields"])  # what the agent loop left on each challenge
-        if self.game.rival == "shared":
-            game = self.game
+        game = self.game
+        if game.rival == "shared":
             weights: dict[str, Any] = {"format_weight": game.format_weight, "tiebreak_weight": game.tiebreak_weight}
             share_rival(extras, partial(challenge_reward, game.reward, **weights))
             put_rewards(batch.partition_id, keys, extras)
         pairs = [pair_of(extra) for extra in extras]
-        metrics.update(step_metrics(pairs, who, self.game))
+        metrics.update(step_metrics(pairs, who, game))
         metrics["pair/overlap"], metrics["ledger/rollouts"] = overlap(extras), len(batch.keys)
-        rows = split_streams(batch.keys, pairs, who, frozen=self.game.frozen, one_group=self.game.one_group)
+        rows = split_streams(batch.keys, pairs, who, frozen=game.frozen, one_group=game.one_group, by=game.live_groups)
         return [Stream(s.name, s.adapter, select(batch, s.live), select(batch, s.dead)) for s in rows]

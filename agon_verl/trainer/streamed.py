@@ -109,13 +109,19 @@ class StreamingTrainer(UpdatingTrainer):
         self.timing_raw["early_update"] = sum(early.values())
 
     def _live(self, progress: Progress, groups: Iterable[str], stream: int) -> list[str]:
-        """The rows of those groups whose rewards differ."""
+        """The rows of those groups whose rewards differ, or whose verdicts do (`agon.live_groups`)."""
         rows = [key for group in sorted(groups) for key in progress.rows_of(group, stream)]
         if not rows:
             return []
-        scores = tq.kv_batch_get(keys=rows, partition_id="train", select_fields=["rm_scores"])["rm_scores"]
+        by_reward = self.game.live_groups == "reward"
+        field = "rm_scores" if by_reward else "extra_fields"
+        data = tq.kv_batch_get(keys=rows, partition_id="train", select_fields=[field])[field]
+        if by_reward:
+            values = [float(score.sum()) for score in data.unbind()]
+        else:
+            values = [float(extra["reward_extra_info"]["acc"]) for extra in list(data)]
         uids = [RowKey.parse(key).uid for key in rows]
-        alive = live_groups([float(score.sum()) for score in scores.unbind()], uids)
+        alive = live_groups(values, uids)
         return [key for key, uid in zip(rows, uids, strict=True) if uid in alive]
 
     def _fills_a_micro_batch(self, progress: Progress, rows: Sequence[str]) -> bool:

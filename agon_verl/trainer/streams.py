@@ -1,7 +1,8 @@
 """Which rows of a step train which adapter. Pure: rows are positions in the batch, and verl is not imported.
 
-A stream is one role's rollouts. Groups without reward variance are dead: they leave before any forward pass and take no
-part in the loss, in its normalisation or in the KL term (the paper drops them; it does not say where).
+A stream is one role's rollouts. Groups whose rewards (or, with `agon.live_groups=correctness`, verdicts) are all equal
+are dead: they leave before any forward pass and take no part in the loss, in its normalisation or in the KL term (the
+paper drops them; it does not say where).
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -11,7 +12,7 @@ from typing import Any
 from agon_verl.game.advantages import live_groups
 from agon_verl.game.rewards import Outcome
 from agon_verl.game.roles import Roles
-from agon_verl.health.pair_statistics import Pair
+from agon_verl.health.pair_statistics import LiveBy, Pair, Row, challenges, drafts
 from agon_verl.rollout.row_key import RowKey
 from agon_verl.rollout.wire import pair_of
 
@@ -29,21 +30,25 @@ class StreamRows:
 
 
 def split_streams(
-    keys: Sequence[str], pairs: Sequence[Pair], who: Roles, *, frozen: Iterable[str] = (), one_group: bool = False
+    keys: Sequence[str],
+    pairs: Sequence[Pair],
+    who: Roles,
+    *,
+    frozen: Iterable[str] = (),
+    one_group: bool = False,
+    by: LiveBy = "reward",
 ) -> list[StreamRows]:
     """The rows of each stream. Rows of a frozen adapter, and drafts by a guest, are dead whatever their rewards.
 
     With `one_group`, as in plain GRPO, the drafts and challenges of a problem are one group and there is one stream.
     """
     rows = [RowKey.parse(key) for key in keys]
+    played = (drafts(pairs, by), challenges(pairs, by))
     if one_group:
-        both = [(p.group, r) for p in pairs for r in (p.draft_reward, p.challenge_reward)]
-        return [_stream(STREAMS[0], who.drafter, list(enumerate(rows)), both, frozen)]
-    drafts = [(p.group, p.draft_reward) for p in pairs if not p.guest]
-    challenges = [(p.group, p.challenge_reward) for p in pairs]
+        return [_stream(STREAMS[0], who.drafter, list(enumerate(rows)), sum(played, []), frozen)]
     return [
-        _stream(name, adapter, [(i, row) for i, row in enumerate(rows) if row.stream == index], rewards, frozen)
-        for index, (name, adapter, rewards) in enumerate(zip(STREAMS, who, (drafts, challenges), strict=True))
+        _stream(name, adapter, [(i, row) for i, row in enumerate(rows) if row.stream == index], own, frozen)
+        for index, (name, adapter, own) in enumerate(zip(STREAMS, who, played, strict=True))
     ]
 
 
@@ -51,11 +56,11 @@ def _stream(
     name: str,
     adapter: str,
     rows: Sequence[tuple[int, RowKey]],
-    rewards: Sequence[tuple[str, float]],
+    played: Sequence[Row],
     frozen: Iterable[str],
 ) -> StreamRows:
-    taught = [] if adapter in frozen else rewards
-    alive = live_groups([reward for _, reward in taught], [group for group, _ in taught])
+    taught = [] if adapter in frozen else played
+    alive = live_groups([value for _, value, _ in taught], [group for group, _, _ in taught])
     live = tuple(i for i, row in rows if row.uid in alive)
     dead = tuple(i for i, row in rows if row.uid not in alive)
     return StreamRows(name, adapter, live, dead)

@@ -2,7 +2,8 @@
 
 Its first four steps play Agon, and the probe compares the state before and after each update. Then every method of the
 paper plays two steps, one with each assignment of roles: what a method sets travels with each problem. These steps are
-streamed: micro-batches are so small that updates begin while vLLM still samples.
+streamed: micro-batches are so small that updates begin while vLLM still samples. In the first of the two a group is live
+if its rewards differ, in the second if its verdicts do.
 """
 
 import json
@@ -15,7 +16,8 @@ from tests.recipes import composed
 
 STEPS, DEAD_STEP = 4, 3  # of Agon; the step whose challenges have no live group
 METHODS = sorted(path.stem for path in (Path(recipes.__file__).parent / "method").glob("*.yaml"))
-PLAYED = [method for method in METHODS for _ in range(2)]
+LIVE_BY = ("reward", "correctness")
+PLAYED = [method for method in METHODS for _ in LIVE_BY]
 LAST_STEP = STEPS + len(PLAYED)
 LEARNING_RATE = 0.01
 
@@ -46,7 +48,8 @@ def start(tiny: Path, folder: Path) -> Run:
         "PROBE_LOG_STEPS": str(STEPS),
         "PROBE_DEAD_STEP": str(DEAD_STEP),
         "PROBE_METHODS": json.dumps(
-            [{"streamed": False}] * STEPS + [{**settings(method).method, "streamed": True} for method in PLAYED]
+            [{"streamed": False}] * STEPS
+            + [{**settings(method).method, "streamed": True, "live_groups": by} for method in METHODS for by in LIVE_BY]
         ),
         "PROBE_BATCHES": str(folder / "batches.jsonl"),
     }

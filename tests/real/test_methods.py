@@ -8,7 +8,7 @@ from omegaconf import OmegaConf
 import recipes
 from agon_verl.config import METHOD
 from agon_verl.game.advantages import group_advantages
-from tests.real.pair_run import LAST_STEP, METHODS, PLAYED, STEPS, settings
+from tests.real.pair_run import LAST_STEP, LIVE_BY, METHODS, PLAYED, STEPS, settings
 from tests.real.runs import PROMPTS, N, Run, read_jsonl
 
 
@@ -44,6 +44,24 @@ def test_updates_begin_while_others_sample_and_count_every_live_row_once(steps) 
             trained = metrics.get(f"{adapter}/global_seqlen/mean", 0)
             assert trained == sum(batch["lengths"][key] for key in live), (method, adapter)
     assert any(metrics.get("timing_s/early_update", 0) > 0 for _, metrics, _, _ in steps)
+
+
+def test_by_correctness_a_group_trains_if_right_and_wrong_are_in_it(steps) -> None:
+    dead_by_reward = 0
+    for number, (method, _, batch, pairs) in enumerate(steps):
+        if LIVE_BY[number % 2] == "reward":
+            continue
+        sides = [("draft", "challenge")] if method == "grpo" else [("draft",), ("challenge",)]
+        for (_, _, live, _), own in zip(batch["streams"], sides, strict=True):
+            verdicts: dict[str, set[float]] = {}
+            rewards: dict[str, set[float]] = {}
+            for pair in pairs:
+                verdicts.setdefault(pair["uid"], set()).update(pair["pair"][side]["correct"] for side in own)
+                rewards.setdefault(pair["uid"], set()).update(pair["pair"][f"{side}_reward"] for side in own)
+            mixed = {uid for uid, found in verdicts.items() if len(found) > 1}
+            assert {key.split("_")[0] for key in live} == mixed, method
+            dead_by_reward += sum(len(found) > 1 for uid, found in rewards.items() if uid not in mixed)
+    assert dead_by_reward > 0  # some groups would have trained by their rewards
 
 
 def test_who_plays_and_who_learns(steps) -> None:

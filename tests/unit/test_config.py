@@ -85,6 +85,7 @@ def test_a_config_without_the_section_is_refused() -> None:
         ({"challenge_sampling": {"top_k": 0}}, "agon.challenge_sampling.top_k=0: use 1 or more, or -1 for all tokens"),
         ({"challenge_sampling": {"max_tokens": 0}}, "agon.challenge_sampling.max_tokens=0: Input should be greater th"),
         ({"format_weight": -1}, "agon.format_weight=-1: Input should be greater than or equal to 0"),
+        ({"live_groups": "acc"}, "agon.live_groups=acc: Input should be 'reward' or 'correctness'"),
         ({"tiebreak_weight": "x"}, "agon.tiebreak_weight=x: Input should be a valid number"),
         ({"min_summary_tokens": 1.5}, "agon.min_summary_tokens=1.5: Input should be a valid integer"),
         ({"seed": True}, "agon.seed=True: Input should be a valid integer"),

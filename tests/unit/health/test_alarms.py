@@ -95,6 +95,7 @@ def test_the_quickstart_is_silent():
 def test_the_quickstart_is_silent_with_a_margin():
     limits = {
         "dead_groups": 0.4,
+        "live_all_wrong": 0.1,
         "error_correlation": 0.45,
         "wrong_answer_kept": 0.65,
         "copy_of_wrong": 0.65,
@@ -133,6 +134,10 @@ def falling(metric: str, start: float, end: float) -> list[dict[str, float]]:
 
 CASES = {
     "dead_groups": game(*(pair("x", 1, 1),) * 4),
+    # Of three problems two are too hard: their challenges differ in form alone.
+    "live_all_wrong": game(
+        *HEALTHY, *(pair(uid, 0, 0, phi=phi, same_answer=False) for uid in "yz" for phi in (0.0, 1.0))
+    ),
     "leak": game(*(replace(p, leaked=True) for p in HEALTHY)),
     "no_summary": game(*(replace(p, no_summary=True) for p in HEALTHY)),
     "no_reasoning": game(*(replace(p, reasoned=False) for p in HEALTHY)),

@@ -29,6 +29,7 @@ def test_every_metric_by_hand():
             "health/copy_of_wrong": 1 / 2,
             "health/leak": 1 / 5,
             "health/dead_groups": 1 / 4,  # of four groups, the drafts on y
+            "health/live_all_wrong": 0.0,
         }
     )
 

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agon_verl.game.rewards import Outcome, challenge_reward, standalone_reward
-from agon_verl.health.pair_statistics import Pair, dead_groups, pair_metrics
+from agon_verl.health.pair_statistics import Pair, group_metrics, pair_metrics
 
 
 def pair(group: str, a: float, b: float, *, phi: float = 1.0, lengths: tuple[int, int] = (100, 50), **other) -> Pair:
@@ -173,6 +173,26 @@ def test_the_names_of_groups_do_not_matter(names):
 def test_dead_groups_by_stream_and_together() -> None:
     # Drafts all right, challenges all wrong: either stream says nothing, both together do.
     told = [pair("x", 1, 0) for _ in range(4)]
-    assert dead_groups(told) == 1.0
-    assert dead_groups(told, together=True) == 0.0
-    assert dead_groups([]) is None
+    assert group_metrics(told)["dead_groups"] == 1.0
+    assert group_metrics(told, together=True)["dead_groups"] == 0.0
+    assert group_metrics([])["dead_groups"] is None
+
+
+def test_groups_that_train_although_nothing_is_right() -> None:
+    """Challenges: x wrong, one without form; y wrong and alike; z right and wrong. Drafts: all right."""
+    pairs = [pair("x", 1, 0), pair("x", 1, 0, phi=0.0), *[pair("y", 1, 0)] * 2, pair("z", 1, 1), pair("z", 1, 0)]
+    assert group_metrics(pairs) == {"dead_groups": 4 / 6, "live_all_wrong": 1 / 6}
+    assert group_metrics(pairs, "correctness") == {"dead_groups": 5 / 6, "live_all_wrong": 0.0}
+    # Drafts and challenges of a problem together are right and wrong in each.
+    assert group_metrics(pairs, together=True) == {"dead_groups": 0.0, "live_all_wrong": 0.0}
+
+
+def test_partial_credit_that_differs_is_not_form() -> None:
+    assert group_metrics([pair("x", 1, 0.2), pair("x", 1, 0.4)])["live_all_wrong"] == 0.0
+    assert group_metrics([pair("x", 1, 0.2), pair("x", 1, 0.2, phi=0.0)])["live_all_wrong"] == 1 / 2
+
+
+def test_a_group_that_is_right_throughout_may_train_on_form_or_bonus() -> None:
+    pairs = [pair("x", 0, 1), pair("x", 1, 1)]
+    assert group_metrics(pairs)["live_all_wrong"] == 0.0
+    assert pair_metrics(pairs, "correctness")["challenge/dead_groups"] == 1.0

@@ -35,6 +35,13 @@ def test_one_group_is_logged_under_its_one_player() -> None:
     assert metrics["health/dead_groups"] == 0.0
 
 
+def test_dead_groups_are_those_of_the_game() -> None:
+    """By correctness: both sides of a pair are right but for one draft of x."""
+    assert step_metrics(READ, WHO, AgonConfig(live_groups="correctness"))["health/dead_groups"] == 3 / 4
+    assert step_metrics(READ, WHO, AgonConfig(live_groups="correctness"))["challenge/dead_groups"] == 1.0
+    assert step_metrics(READ, WHO, AgonConfig())["challenge/dead_groups"] == 0.5
+
+
 def test_the_gap_between_rollout_and_training_keeps_its_own_groups() -> None:
     assert update_metric_name("actor/pg_loss") == "actor/pg_loss"
     assert update_metric_name("actor/training/rollout_probs_diff_mean") == "training/rollout_probs_diff_mean"

@@ -74,6 +74,24 @@ def test_one_group_is_live_if_only_the_streams_differ_from_each_other() -> None:
     assert stream.live == tuple(range(8))
 
 
+def test_by_correctness_a_group_is_live_only_if_right_and_wrong_are_in_it() -> None:
+    """Rewards differ in every group: by the form of the drafts of x and y, by the bonus of the challenges of y."""
+    right, wrong, formed = Outcome(1.0, 0.0, 3), Outcome(0.0, 0.0, 3), Outcome(0.0, 1.0, 3)
+    made = [
+        replace(pair("x", 0.5, 2.0), draft=formed, challenge=right),
+        replace(pair("x", 0.0, 0.0), draft=wrong, challenge=wrong),
+        replace(pair("y", 0.5, 3.0), draft=formed, challenge=right),
+        replace(pair("y", 0.0, 2.0), draft=wrong, challenge=right),
+    ]
+    assert split_streams(KEYS, made, WHO, by="correctness") == [
+        StreamRows("draft", "B", live=(), dead=(0, 2, 4, 6)),
+        StreamRows("challenge", "A", live=(1, 3), dead=(5, 7)),
+    ]
+    assert [stream.dead for stream in split_streams(KEYS, made, WHO)] == [(), ()]
+    (stream,) = split_streams(KEYS, made, Roles("A", "A"), one_group=True, by="correctness")
+    assert stream.live == tuple(range(8))  # the challenges of x and of y are right and their drafts wrong
+
+
 def test_a_shared_rival_is_the_first_draft_of_the_problem() -> None:
     wrong, right = Outcome(0.0, 0.0, 1), Outcome(1.0, 0.0, 1)
     drafts = {"x": (wrong, right), "y": (right, wrong)}
