@@ -2,8 +2,8 @@
 
 Its first four steps play Agon, and the probe compares the state before and after each update. Then every method of the
 paper plays two steps, one with each assignment of roles: what a method sets travels with each problem. These steps are
-streamed: micro-batches are so small that updates begin while vLLM still samples. In the first of the two a group is live
-if its rewards differ, in the second if its verdicts do.
+streamed: micro-batches are so small that updates begin while vLLM still samples. In the first of the two a group is
+live if its rewards differ, in the second if its verdicts do.
 """
 
 import json
