@@ -112,9 +112,9 @@ def test_settings_named_in_running_text_exist() -> None:
 def filled_in(plan: Path, out: Path) -> Plan:
     """As the command in its first lines fills it in."""
     (command,) = re.findall(r"^# +(sed .*) > \w+\.yaml$", plan.read_text(), re.MULTILINE)
-    values = os.environ | {"INPUTS": "inputs"}
+    values = os.environ | {"INPUTS": "inputs", "RATE": "1e-4"}
     filled = subprocess.run(command, shell=True, cwd=ROOT, env=values, check=True, capture_output=True, text=True)
-    assert not re.search(r"^[^#]*INPUTS", filled.stdout, re.MULTILINE)
+    assert not re.search(r"^[^#]*(INPUTS|RATE)", filled.stdout, re.MULTILINE)
     written = out.with_suffix(".yaml")
     written.write_text(filled.stdout)
     return read_plan(written, out)
