@@ -101,7 +101,7 @@ def _visit(plan: Plan, run: Runner, clock: Clock, config: Any, only: str | None,
     visit = Visit(plan, run, clock, base, rollouts, config.trainer.total_training_steps, together)
     try:
         if only != "evaluate":
-            visit.train_all()
+            visit.train_all(evaluate_beside=plan.evaluate_beside and only is None)
         if only != "train":
             visit.evaluate_all()
     finally:

@@ -83,9 +83,8 @@ def train(plan: Plan, cell: Cell, run: Runner, origin: CellState) -> bool:
             (folder / EARLIER).unlink(missing_ok=True)
             shutil.rmtree(folder / PAIRS, ignore_errors=True)
         set_aside_metrics(folder)
-        env, log = {"VERL_FILE_LOGGER_PATH": str(folder / METRICS)}, folder / "train.log"
-        if plan.at_once > 1:  # engines would write one cache of compiled code: see keep_compiled in preflight.py
-            env["VLLM_DISABLE_COMPILE_CACHE"] = os.environ.get("VLLM_DISABLE_COMPILE_CACHE", "1")
+        alone = plan.at_once == 1 and not plan.evaluate_beside
+        env, log = {"VERL_FILE_LOGGER_PATH": str(folder / METRICS), **own_compiled_code(alone)}, folder / "train.log"
         ended = run(command_of(plan, cell), env, log, Stopping(lambda _: _request(root), lambda: notice(folder)))
         join_metrics(folder)
         if ended.status and not ended.stopped:
@@ -97,6 +96,14 @@ def train(plan: Plan, cell: Cell, run: Runner, origin: CellState) -> bool:
         write_atomically(folder / TRAINED, json.dumps(made) + "\n")
     tidy(plan, cell)
     return True
+
+
+def own_compiled_code(alone: bool) -> dict[str, str]:
+    """Environment variables: engines that start together would write one cache of compiled code.
+
+    See keep_compiled in preflight.py.
+    """
+    return {} if alone else {"VLLM_DISABLE_COMPILE_CACHE": os.environ.get("VLLM_DISABLE_COMPILE_CACHE", "1")}
 
 
 def set_aside_metrics(folder: Path) -> None:
@@ -177,11 +184,11 @@ def arguments_of(plan: Plan, target: str, out: Path, seed: int, modes: Sequence[
     return [*own, *plan.evaluate]
 
 
-def evaluate(arguments: Sequence[str], log: Path, run: Runner) -> Ended:
+def evaluate(arguments: Sequence[str], log: Path, run: Runner, alone: bool = True) -> Ended:
     """`agon_verl.evaluate` generates only what is missing; it keeps what it has made when it is stopped."""
     log.parent.mkdir(parents=True, exist_ok=True)
     stopping = Stopping(lambda pid: os.kill(pid, signal.SIGINT), lambda: EVALUATION_NOTICE_S)
-    return run([sys.executable, "-m", "agon_verl.evaluate", *arguments], {}, log, stopping)
+    return run([sys.executable, "-m", "agon_verl.evaluate", *arguments], own_compiled_code(alone), log, stopping)
 
 
 def check_settings(plan: Plan, cell: Cell) -> None:

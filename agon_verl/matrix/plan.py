@@ -75,6 +75,7 @@ class Plan:
     at_once             cells that train at a time
     stagger             seconds between two starts: two at the same moment would measure each other's memory
     cache_gib           vLLM's cache in each cell; with a stated size several runs can share a GPU
+    evaluate_beside     evaluate the base at the start and each cell as soon as it is trained, beside those that train
     start, evaluation_start   minutes from the start of a command to its first result, before any was measured
     whole               start a cell only if all of its steps fit into the time that is left
     pairs               problems per step whose pair records are kept when the cell rests; None: all
@@ -91,6 +92,7 @@ class Plan:
     at_once: int = 1
     stagger: float = 60.0
     cache_gib: float | None = None
+    evaluate_beside: bool = False
     start: float = 5.0
     evaluation_start: float = 2.0
     whole: bool = False

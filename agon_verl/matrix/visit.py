@@ -101,12 +101,24 @@ class Visit:
         state = UNFINISHED if step else WAITING
         return replace(recorded, state=FAILED if recorded.state == FAILED else state, step=step or None)
 
-    def train_all(self) -> None:
+    def train_all(self, evaluate_beside: bool = False) -> None:
         """In the plan's order; cells that failed before come last, so that they cannot use up every visit."""
         waiting = [cell for cell in self.plan.cells if self.states[cell.key].state in (WAITING, UNFINISHED, FAILED)]
         waiting.sort(key=lambda cell: self.states[cell.key].state == FAILED)
-        with ThreadPoolExecutor(self.plan.at_once) as pool:
-            list(pool.map(self._train, waiting))
+        evaluations = []
+
+        def train(cell: Cell) -> None:
+            self._train(cell)
+            if evaluate_beside:
+                evaluations.append(beside.submit(self._evaluate_alone, cell.key))
+
+        with ThreadPoolExecutor(len(waiting) + 1) as beside, ThreadPoolExecutor(self.plan.at_once) as pool:
+            cells = pool.map(train, waiting)
+            if evaluate_beside:
+                evaluations.append(beside.submit(self._evaluate_alone, BASE))
+            list(cells)
+        for evaluation in evaluations:
+            evaluation.result()
 
     def _fits(self, cell: Cell) -> bool:
         needed, left = seconds_needed(self.plan, cell, self.steps), max(0.0, self.clock.left)
@@ -144,8 +156,8 @@ class Visit:
             print(f"{key}: {state.state}{at}{' - ' + state.error if state.error else ''}", flush=True)
             self.write()
 
-    def evaluate_all(self) -> None:
-        """Everything that is trained and not evaluated with these arguments, and the base itself."""
+    def _not_evaluated(self) -> dict[str, list[str]]:
+        """The arguments for everything that is trained and not evaluated with them, and for the base itself."""
         jobs: dict[str, list[str]] = {}
         if self.plan.untrained:
             arguments = arguments_of(self.plan, self.base, self.plan.out / BASE / "eval", 0, self.plan.untrained)
@@ -157,9 +169,23 @@ class Visit:
                 arguments = evaluation_of(self.plan, cell)
                 if not (state.state == EVALUATED and self._repeats(cell.key, state.evaluation, arguments)):
                     jobs[cell.key] = arguments
+        return jobs
+
+    @property
+    def _too_late(self) -> bool:
+        return self.clock.stopped or self.clock.left < 60 * self.plan.evaluation_start
+
+    def _evaluate_alone(self, key: str) -> None:
+        """If it is trained, and there is time."""
+        jobs = {name: arguments for name, arguments in self._not_evaluated().items() if name == key}
+        if jobs and not self._too_late:
+            self._evaluate(jobs, self.plan.out / key / "eval.log", alone=False)
+
+    def evaluate_all(self) -> None:
+        jobs = self._not_evaluated()
         if not jobs:
             return
-        if self.clock.stopped or self.clock.left < 60 * self.plan.evaluation_start:
+        if self._too_late:
             print(f"{len(jobs)} evaluations wait for another visit", flush=True)
             return
         if self.together:
@@ -175,7 +201,7 @@ class Visit:
         path = self.plan.out / key / "eval" / RESULTS
         return made_with == _portable(arguments) and path.exists() and not Results.read(path).left_out
 
-    def _evaluate(self, jobs: Mapping[str, list[str]], log: Path) -> None:
+    def _evaluate(self, jobs: Mapping[str, list[str]], log: Path, alone: bool = True) -> None:
         def written(key: str) -> int | None:
             path = self.plan.out / key / "eval" / RESULTS
             return path.stat().st_mtime_ns if path.exists() else None
@@ -184,7 +210,7 @@ class Visit:
         parts = [
             part for number, arguments in enumerate(jobs.values()) for part in (["--and"] * (number > 0), arguments)
         ]
-        ended = evaluate([each for part in parts for each in part], log, self.run)
+        ended = evaluate([each for part in parts for each in part], log, self.run, alone)
         for key, arguments in jobs.items():
             made = written(key) not in (None, before[key])
             error = None if made or ended.stopped else f"evaluation ended with status {ended.status}: see {log}"

@@ -288,6 +288,10 @@ checkpoints: false
 """
 
 
+BESIDE = PLAN + "evaluate_beside: true\n"
+TRAIN, EVALUATE = "verl.trainer.main_ppo", "agon_verl.evaluate"
+
+
 def planned(tmp_path: Path, text: str = PLAN, *options: str) -> tuple:
     (tmp_path / "plan.yaml").write_text(text)
     return arguments_to_plan([str(tmp_path / "plan.yaml"), "--out", str(tmp_path / "out"), *options])
@@ -433,6 +437,60 @@ def test_a_cell_that_must_run_whole_waits_for_a_visit_with_room_for_it(
     assert run.ran == ["verl.trainer.main_ppo"] * 3
     unfinished = plan.cells[0]
     assert seconds_needed(plan, unfinished, 2) == 60 + 2 * 30 + 60
+
+
+def test_each_cell_is_evaluated_when_it_is_trained(tmp_path: Path) -> None:
+    """One command for each, and for the base, in place of one for all; the last visit has nothing left to evaluate."""
+    _, plan = planned(tmp_path, BESIDE)
+    run = Commands()
+    matrix(plan, run, Clock())
+    assert set(states(tmp_path).values()) == {"evaluated"}
+    targets = [made[3] for made in run.commands if made[2] == EVALUATE]
+    assert len(targets) == len(set(targets)) == len(plan.cells) + 1
+    assert not any("--and" in made for made in run.commands)
+    assert (tmp_path / "out" / "base" / "eval" / "results.json").exists()
+    assert not (tmp_path / "out" / "eval.log").exists() and (tmp_path / "out" / plan.cells[0].key / "eval.log").exists()
+    again = Commands()
+    matrix(plan, again, Clock())
+    assert again.ran == []
+
+
+def test_engines_that_run_beside_others_keep_no_compiled_code(tmp_path: Path) -> None:
+    class Environments(Commands):
+        def __call__(self, command: Sequence[str], env: Mapping[str, str], log: Path, stopping: Stopping) -> Ended:
+            kept.append((command[2], env.get("VLLM_DISABLE_COMPILE_CACHE")))
+            return super().__call__(command, env, log, stopping)
+
+    for text, expected in [(PLAN, {(TRAIN, None), (EVALUATE, None)}), (BESIDE, {(TRAIN, "1"), (EVALUATE, "1")})]:
+        kept: list[tuple[str, str | None]] = []
+        (tmp_path / str(len(text))).mkdir()
+        _, plan = planned(tmp_path / str(len(text)), text)
+        matrix(plan, Environments(), Clock())
+        assert set(kept) == expected
+
+
+def test_an_evaluation_beside_that_fails_is_tried_again_with_the_rest(tmp_path: Path) -> None:
+    _, plan = planned(tmp_path, BESIDE)
+    failed = plan.cells[1].key
+    run = Commands(failing=f"{failed}/eval")
+    matrix(plan, run, Clock())
+    assert run.ran.count(EVALUATE) == len(plan.cells) + 2
+    assert (
+        states(tmp_path)[failed] == "trained"
+        and list(states(tmp_path).values()).count("evaluated") == len(plan.cells) - 1
+    )
+    matrix(plan, Commands(), Clock())
+    assert set(states(tmp_path).values()) == {"evaluated"}
+
+
+def test_nothing_is_evaluated_beside_if_only_training_is_wanted_or_time_is_short(tmp_path: Path) -> None:
+    _, plan = planned(tmp_path, BESIDE)
+    run = Commands()
+    matrix(plan, run, Clock(), only="train")
+    assert run.ran == [TRAIN] * len(plan.cells)
+    late = Commands()
+    matrix(plan, late, Left(60))  # less than the two minutes that an evaluation takes to start
+    assert late.ran == []
 
 
 def test_the_notice_of_a_run_is_its_longest_step_and_room_to_save(tmp_path: Path) -> None:
