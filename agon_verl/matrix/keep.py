@@ -25,7 +25,12 @@ ADAPTERS_FOLDER, CHECKPOINTS, PAIRS = "adapters", "checkpoints", "pairs"
 
 
 def keep_adapters(folder: Path) -> None:
-    """Write `adapters/` from the newest checkpoint, then remove the checkpoints; does nothing if that is done."""
+    """Write `adapters/` from the newest checkpoint, then remove the checkpoints.
+
+    Does nothing where there are none: it is done, or of an evaluated cell no adapters were taken along.
+    """
+    if not (folder / CHECKPOINTS).exists():
+        return
     if not (folder / ADAPTERS_FOLDER).exists():
         checkpoint = find_checkpoint(folder / CHECKPOINTS)
         pair = TrainedPair.from_manifest(Manifest.read(checkpoint))

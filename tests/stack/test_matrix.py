@@ -365,6 +365,21 @@ def test_only_what_a_table_needs_is_kept(tmp_path: Path) -> None:
     assert len(kept) == N and len({each["uid"] for each in kept}) == 1  # all pairs of one problem
 
 
+def test_the_results_of_a_cell_are_enough_once_it_is_evaluated(tmp_path: Path) -> None:
+    """Its adapters may stay behind: another visit has the same table, and runs the other cells."""
+    _, plan = planned(tmp_path, PLAN.replace("seeds: [0, 1]", "seeds: [0]"))
+    table = matrix(plan, Commands(), Clock())
+    for cell in plan.cells:
+        for left_behind in ("adapters", "pairs", "train.log"):
+            place = plan.folder(cell) / left_behind
+            shutil.rmtree(place) if place.is_dir() else place.unlink()
+    again = Commands()
+    assert matrix(plan, again, Clock()) == table and again.ran == []
+    _, more = planned(tmp_path)
+    matrix(more, again, Clock())
+    assert again.ran == [TRAIN] * 3 + [EVALUATE] and set(states(tmp_path).values()) == {"evaluated"}
+
+
 def test_a_visit_that_ends_early_is_continued(tmp_path: Path) -> None:
     """The first cell is stopped after its first step; a visit later it goes on from there, and so do the others."""
     _, plan = planned(tmp_path)
