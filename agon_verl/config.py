@@ -11,13 +11,13 @@ from pydantic.dataclasses import dataclass
 from typing_extensions import TypedDict  # pydantic needs this one before Python 3.12
 
 from agon_verl.errors import ConfigError
+from agon_verl.game.advantages import LiveBy
 from agon_verl.game.domains import DOMAINS
 from agon_verl.game.rewards import Rival, Stack
 from agon_verl.game.roles import ADAPTERS, Adapter, Players, Rotation
 from agon_verl.game.transcript import REASONING_TAGS
 from agon_verl.game.withhold import Withhold
 from agon_verl.health.alarms import STRICT, AlarmConfig
-from agon_verl.health.pair_statistics import LiveBy
 
 METHOD = ("rotation", "players", "reads", "rival", "reward", "tiebreak_weight")  # what a method of the paper sets
 # What a run goes on with after a resume; the other settings may change on the way.

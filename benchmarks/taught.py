@@ -1,23 +1,23 @@
 """What a run's updates reinforce: right answers, form, or short ones.
 
-    python benchmarks/taught.py runs/main/grpo/seed_0 --steps 10 10 20
+    PYTHONPATH=. python benchmarks/taught.py runs/main/grpo/seed_0 --steps 10 10 20
 
 For each block of steps, from the pair records (`trainer.rollout_data_dir`): the groups, those that train, and those of
 them without a right answer. Then the difference between the reinforced completions (positive advantage) and the
 suppressed ones, each weighted with its advantage: in the share of right answers, in that of the form asked for, and
 in tokens. Once as `agon.live_groups=reward` has it, and once as `correctness` has it: the same completions, so the
-second is what that setting would have taught at this point, not what a run with it would have become.
+second is what that setting would have taught at this point, not what a run with it would have become. Drafts by guests
+train nobody and are left out; an adapter that is frozen (`agon.lr`) is shown as if it trained.
 """
 
 import argparse
 import json
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import get_args
 
-from agon_verl.game.advantages import group_advantages, live_groups
-from agon_verl.health.pair_statistics import LiveBy
+from agon_verl.game.advantages import LiveBy, group_advantages, live_groups
 
 MEASURES = ("right", "form", "tokens")
 
@@ -31,32 +31,34 @@ class Completion:
     tokens: float
 
 
-def completions(record: dict) -> list[Completion]:
-    """Both sides of a pair. Of GRPO, whose player reads nothing of its own, they are in one group."""
-    pair, alone = record["pair"], record["drafter"] == record["challenger"] and record["attempt"]["shown"] is None
+def completions(records: Sequence[dict]) -> list[Completion]:
+    """Both sides of each pair. Of GRPO, where one player reads nothing in any of them, they are in one group."""
+    grpo = all(each["drafter"] == each["challenger"] and each["attempt"]["shown"] is None for each in records)
     return [
         Completion(
-            record["uid"] if alone else f"{record['uid']} {role}",
-            pair[f"{role}_reward"],
-            pair[role]["correct"],
-            pair[role]["format"],
-            pair[role]["length"],
+            each["uid"] if grpo else f"{each['uid']} {role}",
+            each["pair"][f"{role}_reward"],
+            each["pair"][role]["correct"],
+            each["pair"][role]["format"],
+            each["pair"][role]["length"],
         )
+        for each in records
         for role in ("draft", "challenge")
+        if not (role == "draft" and each["pair"].get("guest"))
     ]
 
 
 def of_steps(folder: Path, steps: Iterable[int]) -> list[Completion]:
-    made = []
+    records: list[dict] = []
     for step in steps:
         with (folder / "pairs" / f"{step}.jsonl").open(encoding="utf-8") as lines:
-            made += [each for line in lines for each in completions(json.loads(line))]
-    return made
+            records += map(json.loads, lines)
+    return completions(records)
 
 
 def trained(made: Sequence[Completion], by: LiveBy) -> list[Completion]:
-    value: Callable[[Completion], float] = (lambda c: c.reward) if by == "reward" else (lambda c: c.right)
-    live = live_groups([value(c) for c in made], [c.group for c in made])
+    verdicts = [c.right for c in made] if by == "correctness" else None
+    live = live_groups([c.reward for c in made], [c.group for c in made], verdicts)
     return [c for c in made if c.group in live]
 
 

@@ -12,7 +12,9 @@ alone.
 
 import math
 from collections.abc import Hashable, Sequence
+from typing import Literal
 
+LiveBy = Literal["reward", "correctness"]  # what must differ within a group for it to train (`agon.live_groups`)
 _EQUAL = 1e-8
 
 
@@ -32,9 +34,15 @@ def group_advantages(
     return advantages
 
 
-def live_groups(rewards: Sequence[float], groups: Sequence[Hashable]) -> set[Hashable]:
-    """The groups that have a gradient: two members or more whose rewards are not all equal."""
-    return set(_live(rewards, groups))
+def live_groups(
+    rewards: Sequence[float], groups: Sequence[Hashable], verdicts: Sequence[float] | None = None
+) -> set[Hashable]:
+    """The groups that train: two members or more whose rewards are not all equal, nor their verdicts if there are any.
+
+    Verdicts say how right each is. Without them a group of wrong answers in different forms trains as well.
+    """
+    live = set(_live(rewards, groups))
+    return live if verdicts is None else live & set(_live(verdicts, groups))
 
 
 def _live(rewards: Sequence[float], groups: Sequence[Hashable]) -> dict[Hashable, list[int]]:

@@ -20,8 +20,9 @@ from dataclasses import asdict, dataclass
 from math import isfinite, nan
 from typing import Any
 
+from agon_verl.game.advantages import LiveBy
 from agon_verl.health.averages import Average
-from agon_verl.health.pair_statistics import LiveBy, Pair, drop_none, group_metrics, mean, right
+from agon_verl.health.pair_statistics import Pair, drop_none, group_metrics, mean, right
 
 COPIED = 0.8  # copied share from which a challenge is a copy: at most every thirtieth word is changed (`copying`)
 # Values that make up the start of a trend: two steps of each role for an entropy, four drafts for a length. Few, since

@@ -22,15 +22,13 @@ prefill. `opponent_prefilled` is the part of `challenge_prefilled` that belongs 
 subtracted.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
 
-from agon_verl.game.advantages import live_groups
+from agon_verl.game.advantages import LiveBy, live_groups
 from agon_verl.game.rewards import Outcome
 
-LiveBy = Literal["reward", "correctness"]  # what must differ within a group for it to train (`agon.live_groups`)
-Row = tuple[str, float, float]  # of one completion: the group, what must differ in it, c
+Row = tuple[str, float, float]  # of one completion: the group, the reward, c
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,12 +65,12 @@ def pair_metrics(pairs: Sequence[Pair], by: LiveBy = "reward") -> dict[str, floa
         return {}
     own = [p for p in pairs if not p.guest]
     shares = {
-        **_stream("draft", [p.draft for p in own], [p.draft_reward for p in own], _dead(drafts(pairs, by))),
+        **_stream("draft", [p.draft for p in own], [p.draft_reward for p in own], _dead(drafts(pairs), by)),
         **_stream(
             "challenge",
             [p.challenge for p in pairs],
             [p.challenge_reward for p in pairs],
-            _dead(challenges(pairs, by)),
+            _dead(challenges(pairs), by),
         ),
         "pair/conversion": mean([right(p.challenge) for p in pairs if not right(p.draft)]),
         "pair/damage": mean([not right(p.challenge) for p in pairs if right(p.draft)]),
@@ -102,30 +100,32 @@ def pair_metrics(pairs: Sequence[Pair], by: LiveBy = "reward") -> dict[str, floa
     return {**drop_none(shares), **{name: float(tokens) for name, tokens in ledger.items()}}
 
 
-def drafts(pairs: Sequence[Pair], by: LiveBy) -> list[Row]:
+def drafts(pairs: Sequence[Pair]) -> list[Row]:
     """Of the live drafter."""
-    return [
-        (p.group, p.draft_reward if by == "reward" else p.draft.correct, p.draft.correct) for p in pairs if not p.guest
-    ]
+    return [(p.group, p.draft_reward, p.draft.correct) for p in pairs if not p.guest]
 
 
-def challenges(pairs: Sequence[Pair], by: LiveBy) -> list[Row]:
-    return [
-        (p.group, p.challenge_reward if by == "reward" else p.challenge.correct, p.challenge.correct) for p in pairs
-    ]
+def challenges(pairs: Sequence[Pair]) -> list[Row]:
+    return [(p.group, p.challenge_reward, p.challenge.correct) for p in pairs]
+
+
+def training_groups(rows: Sequence[Row], by: LiveBy) -> set[Hashable]:
+    groups, rewards, verdicts = zip(*rows, strict=True) if rows else ((), (), ())
+    return live_groups(rewards, groups, verdicts if by == "correctness" else None)
 
 
 def group_metrics(pairs: Sequence[Pair], by: LiveBy = "reward", together: bool = False) -> dict[str, float | None]:
     """Shares of groups; `together`: drafts and challenges of a problem are one group.
 
-    `live_all_wrong`: they train although nothing in them is right, or closer to it. Their rewards differ in form only.
+    `live_all_wrong`: they train although nothing in them is right, or closer to it. Their rewards differ in form, or in
+    the margin's -c(a).
     """
-    streams = [drafts(pairs, by), challenges(pairs, by)]
+    streams = [drafts(pairs), challenges(pairs)]
     if together:
         streams = [sum(streams, [])]
     return {
-        "dead_groups": mean([dead for rows in streams for dead in _dead(rows)]),
-        "live_all_wrong": mean([wrong for rows in streams for wrong in _live_all_wrong(rows)]),
+        "dead_groups": mean([dead for rows in streams for dead in _dead(rows, by)]),
+        "live_all_wrong": mean([wrong for rows in streams for wrong in _live_all_wrong(rows, by)]),
     }
 
 
@@ -154,17 +154,17 @@ def _stream(
     }
 
 
-def _dead(rows: Sequence[Row]) -> list[bool]:
+def _dead(rows: Sequence[Row], by: LiveBy) -> list[bool]:
     """For each group, whether it gives no gradient."""
-    live = live_groups([value for _, value, _ in rows], [group for group, _, _ in rows])
+    live = training_groups(rows, by)
     return [group not in live for group in _names(rows)]
 
 
-def _live_all_wrong(rows: Sequence[Row]) -> list[bool]:
+def _live_all_wrong(rows: Sequence[Row], by: LiveBy) -> list[bool]:
     graded = live_groups([correct for _, _, correct in rows], [group for group, _, _ in rows])
     right_ones = {group for group, _, correct in rows if correct >= 1.0}
-    dead = dict(zip(_names(rows), _dead(rows), strict=True))
-    return [not (dead[group] or group in graded or group in right_ones) for group in dead]
+    live = training_groups(rows, by) - graded - right_ones
+    return [group in live for group in _names(rows)]
 
 
 def _names(rows: Sequence[Row]) -> list[str]:

@@ -54,7 +54,7 @@ RULES = (
         "health/live_all_wrong",
         "above",
         0.3,
-        "In many groups that train no answer is right: they teach form only, and short solutions have it more often.",
+        "In many groups that train no answer is right: they teach form, which short solutions may have more often.",
         "Set agon.live_groups=correctness, use easier problems, or raise actor_rollout_ref.rollout.n.",
     ),
     AlarmRule(

@@ -1,4 +1,6 @@
-"""One visit to a machine: cells are trained in the plan's order while there is time, then evaluated with one vLLM.
+"""One visit to a machine: cells are trained in the plan's order while there is time, and evaluated.
+
+All are evaluated at the end with one vLLM, or each as soon as it is trained with one of its own (`evaluate_beside`).
 
 `matrix.json` is the state of everything, written at each change. A cell is
 
@@ -54,7 +56,8 @@ STATE = "matrix.json"
 class Visit:
     """`steps` are those of a complete cell and `rollouts` N, both from the composed configuration.
 
-    `together`: one evaluation command for all cells; otherwise one for each, `plan.at_once` at a time.
+    `together`: one evaluation command for all cells; otherwise one for each, `plan.at_once` at a time. Evaluations
+    beside have room for one command more than train at once.
     """
 
     plan: Plan
@@ -68,6 +71,7 @@ class Visit:
 
     def __post_init__(self) -> None:
         self._lock, self._full = threading.Lock(), False
+        self._room = threading.Semaphore(self.plan.at_once + 1)
         self._commit = commit()
         self._before = self._read()
         self._untrained = tuple(self._before.get("untrained") or ())  # the arguments of the base's results
@@ -105,17 +109,18 @@ class Visit:
         """In the plan's order; cells that failed before come last, so that they cannot use up every visit."""
         waiting = [cell for cell in self.plan.cells if self.states[cell.key].state in (WAITING, UNFINISHED, FAILED)]
         waiting.sort(key=lambda cell: self.states[cell.key].state == FAILED)
+        trained_before = list(self._not_evaluated()) if evaluate_beside else []
         evaluations = []
 
         def train(cell: Cell) -> None:
-            self._train(cell)
+            with self._room:
+                self._train(cell)
             if evaluate_beside:
                 evaluations.append(beside.submit(self._evaluate_alone, cell.key))
 
-        with ThreadPoolExecutor(len(waiting) + 1) as beside, ThreadPoolExecutor(self.plan.at_once) as pool:
+        with ThreadPoolExecutor(len(self.plan.cells) + 1) as beside, ThreadPoolExecutor(self.plan.at_once) as pool:
             cells = pool.map(train, waiting)
-            if evaluate_beside:
-                evaluations.append(beside.submit(self._evaluate_alone, BASE))
+            evaluations += [beside.submit(self._evaluate_alone, key) for key in trained_before]
             list(cells)
         for evaluation in evaluations:
             evaluation.result()
@@ -177,9 +182,10 @@ class Visit:
 
     def _evaluate_alone(self, key: str) -> None:
         """If it is trained, and there is time."""
-        jobs = {name: arguments for name, arguments in self._not_evaluated().items() if name == key}
-        if jobs and not self._too_late:
-            self._evaluate(jobs, self.plan.out / key / "eval.log", alone=False)
+        with self._room:
+            jobs = {name: arguments for name, arguments in self._not_evaluated().items() if name == key}
+            if jobs and not self._too_late:
+                self._evaluate(jobs, self.plan.out / key / "eval.log", alone=False)
 
     def evaluate_all(self) -> None:
         jobs = self._not_evaluated()

@@ -109,19 +109,18 @@ class StreamingTrainer(UpdatingTrainer):
         self.timing_raw["early_update"] = sum(early.values())
 
     def _live(self, progress: Progress, groups: Iterable[str], stream: int) -> list[str]:
-        """The rows of those groups whose rewards differ, or whose verdicts do (`agon.live_groups`)."""
+        """The rows of those groups that train (`agon.live_groups`)."""
         rows = [key for group in sorted(groups) for key in progress.rows_of(group, stream)]
         if not rows:
             return []
-        by_reward = self.game.live_groups == "reward"
-        field = "rm_scores" if by_reward else "extra_fields"
-        data = tq.kv_batch_get(keys=rows, partition_id="train", select_fields=[field])[field]
-        if by_reward:
-            values = [float(score.sum()) for score in data.unbind()]
-        else:
-            values = [float(extra["reward_extra_info"]["acc"]) for extra in list(data)]
+        fields = ["rm_scores", "extra_fields"] if self.game.live_groups == "correctness" else ["rm_scores"]
+        data = tq.kv_batch_get(keys=rows, partition_id="train", select_fields=fields)
+        rewards = [float(score.sum()) for score in data["rm_scores"].unbind()]
+        verdicts = None
+        if self.game.live_groups == "correctness":
+            verdicts = [float(extra["reward_extra_info"]["acc"]) for extra in list(data["extra_fields"])]
         uids = [RowKey.parse(key).uid for key in rows]
-        alive = live_groups(values, uids)
+        alive = live_groups(rewards, uids, verdicts)
         return [key for key, uid in zip(rows, uids, strict=True) if uid in alive]
 
     def _fills_a_micro_batch(self, progress: Progress, rows: Sequence[str]) -> bool:

@@ -1,18 +1,18 @@
 """Which rows of a step train which adapter. Pure: rows are positions in the batch, and verl is not imported.
 
-A stream is one role's rollouts. Groups whose rewards (or, with `agon.live_groups=correctness`, verdicts) are all equal
-are dead: they leave before any forward pass and take no part in the loss, in its normalisation or in the KL term (the
-paper drops them; it does not say where).
+A stream is one role's rollouts. Groups whose rewards are all equal, and with `agon.live_groups=correctness` also those
+whose verdicts are, are dead: they leave before any forward pass and take no part in the loss, in its normalisation or
+in the KL term (the paper drops them; it does not say where).
 """
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from agon_verl.game.advantages import live_groups
+from agon_verl.game.advantages import LiveBy
 from agon_verl.game.rewards import Outcome
 from agon_verl.game.roles import Roles
-from agon_verl.health.pair_statistics import LiveBy, Pair, Row, challenges, drafts
+from agon_verl.health.pair_statistics import Pair, Row, challenges, drafts, training_groups
 from agon_verl.rollout.row_key import RowKey
 from agon_verl.rollout.wire import pair_of
 
@@ -43,11 +43,11 @@ def split_streams(
     With `one_group`, as in plain GRPO, the drafts and challenges of a problem are one group and there is one stream.
     """
     rows = [RowKey.parse(key) for key in keys]
-    played = (drafts(pairs, by), challenges(pairs, by))
+    played = (drafts(pairs), challenges(pairs))
     if one_group:
-        return [_stream(STREAMS[0], who.drafter, list(enumerate(rows)), sum(played, []), frozen)]
+        return [_stream(STREAMS[0], who.drafter, list(enumerate(rows)), sum(played, []), frozen, by)]
     return [
-        _stream(name, adapter, [(i, row) for i, row in enumerate(rows) if row.stream == index], own, frozen)
+        _stream(name, adapter, [(i, row) for i, row in enumerate(rows) if row.stream == index], own, frozen, by)
         for index, (name, adapter, own) in enumerate(zip(STREAMS, who, played, strict=True))
     ]
 
@@ -58,9 +58,9 @@ def _stream(
     rows: Sequence[tuple[int, RowKey]],
     played: Sequence[Row],
     frozen: Iterable[str],
+    by: LiveBy,
 ) -> StreamRows:
-    taught = [] if adapter in frozen else played
-    alive = live_groups([value for _, value, _ in taught], [group for group, _, _ in taught])
+    alive = set() if adapter in frozen else training_groups(played, by)
     live = tuple(i for i, row in rows if row.uid in alive)
     dead = tuple(i for i, row in rows if row.uid not in alive)
     return StreamRows(name, adapter, live, dead)

@@ -10,6 +10,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -452,6 +453,42 @@ def test_a_cell_that_must_run_whole_waits_for_a_visit_with_room_for_it(
     assert run.ran == ["verl.trainer.main_ppo"] * 3
     unfinished = plan.cells[0]
     assert seconds_needed(plan, unfinished, 2) == 60 + 2 * 30 + 60
+
+
+class Beside(Commands):
+    """The last training ends only when `before` has been evaluated; `most` is how many commands ran at a time."""
+
+    def __init__(self, last: str, before: Sequence[str]) -> None:
+        super().__init__()
+        self._last, self._evaluated = last, {key: threading.Event() for key in before}
+        self._lock, self._running, self.most = threading.Lock(), 0, 0
+
+    def __call__(self, command: Sequence[str], env: Mapping[str, str], log: Path, stopping: Stopping) -> Ended:
+        with self._lock:
+            self._running += 1
+            self.most = max(self.most, self._running)
+        if command[2] == TRAIN and f"{self._last}/" in " ".join(command):
+            assert all(each.wait(timeout=30) for each in self._evaluated.values())
+        time.sleep(0.05)  # so that commands overlap
+        try:
+            return super().__call__(command, env, log, stopping)
+        finally:
+            for key, each in self._evaluated.items():
+                if command[2] == EVALUATE and f"{key}/eval" in command:
+                    each.set()
+            with self._lock:
+                self._running -= 1
+
+
+def test_cells_are_evaluated_while_others_train(tmp_path: Path) -> None:
+    """Those of this visit, those that an earlier one had no time for, and the base; with room for one command more."""
+    _, first = planned(tmp_path, BESIDE.replace("seeds: [0, 1]", "seeds: [0]"))
+    matrix(first, Commands(), Clock(), only="train")
+    _, plan = planned(tmp_path, BESIDE)
+    before = [str(plan.out / each) for each in ("base", "margin/seed_0", "grpo/seed_0", "grpo/seed_1")]
+    run = Beside("margin/seed_1", before)
+    matrix(plan, run, Clock())
+    assert set(states(tmp_path).values()) == {"evaluated"} and run.most == plan.at_once + 1 == 2
 
 
 def test_each_cell_is_evaluated_when_it_is_trained(tmp_path: Path) -> None:

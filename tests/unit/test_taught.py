@@ -26,16 +26,17 @@ def test_by_correctness_only_groups_with_right_and_wrong_train() -> None:
 
 
 def test_the_two_sides_of_a_pair_are_one_group_where_nothing_is_read(tmp_path: Path) -> None:
+    """Unless another problem's were: a draft without a summary shows nothing either."""
     outcome = {"correct": 1.0, "format": 0.0, "length": 7}
     pair = {"draft": outcome, "challenge": outcome, "draft_reward": 2.0, "challenge_reward": 3.0}
     record = {"uid": "u", "drafter": "A", "challenger": "B", "attempt": {"shown": None}, "pair": pair}
-    assert [c.group for c in completions(record)] == ["u draft", "u challenge"]
-    assert [c.group for c in completions({**record, "challenger": "A"})] == ["u", "u"]
-    assert [c.group for c in completions({**record, "challenger": "A", "attempt": {"shown": "…"}})] == [
-        "u draft",
-        "u challenge",
-    ]
+    apart = ["u draft", "u challenge"]
+    alone = {**record, "challenger": "A"}
+    assert [c.group for c in completions([record])] == apart
+    assert [c.group for c in completions([alone])] == ["u", "u"]
+    assert [c.group for c in completions([alone, {**alone, "attempt": {"shown": "…"}}])] == 2 * apart
+    assert [c.group for c in completions([{**record, "pair": {**pair, "guest": True}}])] == apart[1:]
     (tmp_path / "pairs").mkdir()
     (tmp_path / "pairs" / "1.jsonl").write_text(json.dumps(record) + "\n")
-    assert of_steps(tmp_path, [1]) == completions(record)
-    assert completions(record)[1] == Completion("u challenge", 3.0, 1.0, 0.0, 7)
+    assert of_steps(tmp_path, [1]) == completions([record])
+    assert completions([record])[1] == Completion("u challenge", 3.0, 1.0, 0.0, 7)

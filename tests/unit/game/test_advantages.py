@@ -81,6 +81,14 @@ def test_live_groups():
     assert live_groups(rewards, ["same", "same", "live", "live", "alone", "tiny", "tiny"]) == {"live"}
 
 
+def test_by_verdicts_a_group_trains_if_they_and_the_rewards_differ():
+    rewards = [0.5, 0.0, 2.0, 0.5, 0.5, 0.5]
+    groups = ["form", "form", "both", "both", "cancelled", "cancelled"]
+    verdicts = [0.0, 0.0, 1.0, 0.0, 0.25, 0.0]  # of the last: partial credit, made up for by form
+    assert live_groups(rewards, groups) == {"form", "both"}
+    assert live_groups(rewards, groups, verdicts) == {"both"}
+
+
 def test_an_empty_batch():
     assert group_advantages([], []) == []
     assert live_groups([], []) == set()
