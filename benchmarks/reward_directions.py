@@ -1,9 +1,10 @@
 r"""The update directions of the reward stacks coop, margin and adv: the challenger's gradients on the same real pairs.
 
-    python benchmarks/reward_directions.py PAIRS CHECKPOINT
+    python benchmarks/reward_directions.py PAIRS TRAINED [--steps 36 38 40]
 
-PAIRS is a run's `trainer.rollout_data_dir`, CHECKPOINT its `global_step_<n>`. The policy must be the same for all
-pairs, so train with a negligible learning rate (1e-12) and `agon.rotation=fixed`.
+PAIRS is a run's `trainer.rollout_data_dir`, TRAINED its `global_step_<n>` or the adapters that `agon matrix` keeps. The
+policy must be the same for all pairs: train with a negligible learning rate (1e-12) and `agon.rotation=fixed`, or take
+steps of the end of a run in which the same adapter challenged, when the learning rate has decayed to little.
 
 For every challenge the gradient of its log-probability by the challenger's adapter is computed once; a stack only
 weighs these gradients by its advantages, so their dot products are enough. A GPU keeps them in bfloat16: 37 MB per
@@ -30,6 +31,8 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 from agon_verl.game.advantages import group_advantages
 from agon_verl.game.prompts import challenge_messages
 from agon_verl.game.rewards import STACKS, Outcome, challenge_reward
+from agon_verl.pair.checkpoint import MANIFEST
+from agon_verl.pair.trained import TrainedPair
 
 RESAMPLES, HALVINGS = 1000, 200
 
@@ -45,14 +48,23 @@ def question(prompt: str, tokenizer: Any) -> str:
     raise SystemExit(f"the question cannot be told from the template in {prompt[:300]!r}")
 
 
-def dot_products(pairs: Sequence[dict], checkpoint: Path) -> torch.Tensor:
+def challenger_of(pairs: Sequence[dict], trained: Path) -> tuple[str, Path]:
+    """The base, and the challenger's adapter: of a checkpoint, or of an export."""
+    challengers = sorted({pair["challenger"] for pair in pairs})
+    if len(challengers) > 1:
+        raise SystemExit(f"{' and '.join(challengers)} challenge in these pairs: choose --steps in which one does")
+    if export := TrainedPair.read(trained):
+        return export.base.path, trained / challengers[0]
+    return json.loads((trained / MANIFEST).read_text())["base"], trained / "actor" / challengers[0]
+
+
+def dot_products(pairs: Sequence[dict], trained: Path) -> torch.Tensor:
     """Of each challenge with each: of the gradients of its mean log-probability by all of the challenger's weights."""
-    manifest = json.loads((checkpoint / "pair.json").read_text())
-    challenger, gpu = pairs[0]["challenger"], torch.cuda.is_available()
-    device, dtype = ("cuda", torch.bfloat16) if gpu else ("cpu", torch.float32)
-    tokenizer = AutoTokenizer.from_pretrained(manifest["base"])
-    base = AutoModelForCausalLM.from_pretrained(manifest["base"], dtype=dtype).to(device)
-    model = PeftModel.from_pretrained(base, str(checkpoint / "actor" / challenger), is_trainable=True)
+    path, adapter = challenger_of(pairs, trained)
+    device, dtype = ("cuda", torch.bfloat16) if torch.cuda.is_available() else ("cpu", torch.float32)
+    tokenizer = AutoTokenizer.from_pretrained(path)
+    base = AutoModelForCausalLM.from_pretrained(path, dtype=dtype).to(device)
+    model = PeftModel.from_pretrained(base, str(adapter), is_trainable=True)
     weights = [weight for weight in model.parameters() if weight.requires_grad]
     rows = []
     for pair in tqdm(pairs, unit="challenge", leave=False):
@@ -111,11 +123,12 @@ class Cosines:
 def main() -> None:
     parser = argparse.ArgumentParser(description="The update directions of the reward stacks on the same pairs.")
     parser.add_argument("pairs", type=Path)
-    parser.add_argument("checkpoint", type=Path)
+    parser.add_argument("trained", type=Path, help="a checkpoint, or a folder of exported adapters")
+    parser.add_argument("--steps", type=int, nargs="+", help="of the pairs (default: all)")
     options = parser.parse_args()
-    files = sorted(options.pairs.glob("*.jsonl"))
+    files = [options.pairs / f"{step}.jsonl" for step in options.steps or ()] or sorted(options.pairs.glob("*.jsonl"))
     pairs = [json.loads(line) for file in files for line in file.read_text().splitlines()]
-    dots = dot_products(pairs, options.checkpoint)
+    dots = dot_products(pairs, options.trained)
     uids = [pair["uid"] for pair in pairs]
     torch.manual_seed(0)
     for normalize in (False, True):

@@ -11,6 +11,9 @@ from peft import LoraConfig, PeftModel, get_peft_model
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from agon_verl.game.prompts import challenge_messages
+from agon_verl.pair.base import Base
+from agon_verl.pair.direction import Cascade
+from agon_verl.pair.trained import TrainedPair
 from benchmarks import reward_directions as directions
 from tests.tiny import make_model
 
@@ -55,6 +58,25 @@ def test_dot_products_are_those_of_the_gradients(checkpoint: Path) -> None:
     rows = torch.stack([by_hand(text, checkpoint) for text in texts]).double()
     assert 0 < dots[0, 1].abs() < dots[0, 0]
     torch.testing.assert_close(dots, rows @ rows.T, rtol=1e-4, atol=1e-9)
+
+
+def test_the_challenger_of_a_checkpoint_and_of_an_export(checkpoint: Path, tmp_path: Path) -> None:
+    pairs = [pair("p", "What is 1+2?", "It is 3.")]
+    base = str(checkpoint / "model")
+    assert directions.challenger_of(pairs, checkpoint) == (base, checkpoint / "actor" / "A")
+    cascade = Cascade("A_to_B", "", None)
+    made = TrainedPair(
+        base=Base(base, "", checked=False),
+        cascade=cascade,
+        prompts={},
+        reasoning_tags=("<t>", "</t>"),
+        generation={},
+        domain="math",
+    )
+    made.write(tmp_path)
+    assert directions.challenger_of(pairs, tmp_path) == (base, tmp_path / "A")
+    with pytest.raises(SystemExit, match="A and B challenge in these pairs: choose --steps"):
+        directions.challenger_of([*pairs, {**pairs[0], "challenger": "B"}], checkpoint)
 
 
 def test_sums_over_groups_follow_from_the_dot_products() -> None:
