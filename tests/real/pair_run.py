@@ -3,7 +3,7 @@
 Its first four steps play Agon, and the probe compares the state before and after each update. Then every method of the
 paper plays two steps, one with each assignment of roles: what a method sets travels with each problem. These steps are
 streamed: micro-batches are so small that updates begin while vLLM still samples. In the first of the two a group is
-live if its rewards differ, in the second if its verdicts do.
+live if its rewards differ, in the second if its verdicts do as well.
 """
 
 import json
@@ -30,6 +30,7 @@ def start(tiny: Path, folder: Path) -> Run:
     overrides = [
         "+recipe=agon_cpu",
         *sizes(tiny),
+        "+reward.custom_reward_function.reward_kwargs.ties=false",  # rewards differ in form where verdicts do not
         "agon.init_noise=0.3",  # so that the adapters differ from the first step
         f"actor_rollout_ref.actor.optim.lr={LEARNING_RATE}",
         "actor_rollout_ref.actor.ppo_max_token_len_per_gpu=512",

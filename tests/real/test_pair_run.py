@@ -141,8 +141,9 @@ def test_pairs_are_written_as_they_were_played(pair: Run) -> None:
         assert {(p["drafter"], p["challenger"]) for p in pairs} == {tuple(who)}
         for record in pairs:
             c_a, c_b = record["pair"]["draft"]["correct"], record["pair"]["challenge"]["correct"]
-            assert record["pair"]["draft_reward"] == 2 * c_a
-            assert record["pair"]["challenge_reward"] == 2 * c_b + c_b * (1 - c_a)
+            form_a, form_b = (0.5 * record["pair"][side]["format"] for side in ("draft", "challenge"))
+            assert record["pair"]["draft_reward"] == pytest.approx(2 * c_a + form_a)
+            assert record["pair"]["challenge_reward"] == pytest.approx(2 * c_b + c_b * (1 - c_a) + form_b)
 
 
 def test_metrics_of_streams_adapters_pair_and_ledger_are_logged(pair: Run) -> None:
