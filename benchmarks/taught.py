@@ -44,7 +44,7 @@ def completions(records: Sequence[dict]) -> list[Completion]:
         )
         for each in records
         for role in ("draft", "challenge")
-        if not (role == "draft" and each["pair"].get("guest"))
+        if not (role == "draft" and each["pair"]["guest"])
     ]
 
 

@@ -116,11 +116,11 @@ class Visit:
             with self._room:
                 self._train(cell)
             if evaluate_beside:
-                evaluations.append(beside.submit(self._evaluate_alone, cell.key))
+                evaluations.append(beside.submit(self._evaluate_one, cell.key))
 
         with ThreadPoolExecutor(len(self.plan.cells) + 1) as beside, ThreadPoolExecutor(self.plan.at_once) as pool:
             cells = pool.map(train, waiting)
-            evaluations += [beside.submit(self._evaluate_alone, key) for key in trained_before]
+            evaluations += [beside.submit(self._evaluate_one, key) for key in trained_before]
             list(cells)
         for evaluation in evaluations:
             evaluation.result()
@@ -180,8 +180,8 @@ class Visit:
     def _too_late(self) -> bool:
         return self.clock.stopped or self.clock.left < 60 * self.plan.evaluation_start
 
-    def _evaluate_alone(self, key: str) -> None:
-        """If it is trained, and there is time."""
+    def _evaluate_one(self, key: str) -> None:
+        """Beside others, if it is trained and there is time."""
         with self._room:
             jobs = {name: arguments for name, arguments in self._not_evaluated().items() if name == key}
             if jobs and not self._too_late:

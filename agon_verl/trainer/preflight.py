@@ -78,7 +78,7 @@ RULES: tuple[tuple[str, Callable[[Any], bool], str], ...] = (  # field, accepted
     ),
     ("actor_rollout_ref.model.lora.merge", _OFF, "two adapters cannot be merged into one base; use false"),
     ("actor_rollout_ref.model.lora_adapter_path", _OFF, f"each adapter has its own start; use {_INITS}"),
-    ("algorithm.filter_groups.enable", _OFF, "each stream drops its groups without variance already; use false"),
+    ("algorithm.filter_groups.enable", _OFF, "it drops both streams of a problem; use false, and agon.live_groups"),
     ("algorithm.adv_estimator", lambda name: name == "agon_draft", "each stream has its own; leave it at agon_draft"),
     ("critic.enable", _OFF, "the game has no critic; use null"),
     ("distillation.enabled", _OFF, "a pair has no teacher; use false"),

@@ -113,12 +113,12 @@ class StreamingTrainer(UpdatingTrainer):
         rows = [key for group in sorted(groups) for key in progress.rows_of(group, stream)]
         if not rows:
             return []
-        fields = ["rm_scores", "extra_fields"] if self.game.live_groups == "correctness" else ["rm_scores"]
+        by_verdicts = self.game.live_groups == "correctness"
+        fields = ["rm_scores", *(["extra_fields"] if by_verdicts else [])]
         data = tq.kv_batch_get(keys=rows, partition_id="train", select_fields=fields)
         rewards = [float(score.sum()) for score in data["rm_scores"].unbind()]
-        verdicts = None
-        if self.game.live_groups == "correctness":
-            verdicts = [float(extra["reward_extra_info"]["acc"]) for extra in list(data["extra_fields"])]
+        extras = list(data["extra_fields"]) if by_verdicts else []
+        verdicts = [float(extra["reward_extra_info"]["acc"]) for extra in extras] if by_verdicts else None
         uids = [RowKey.parse(key).uid for key in rows]
         alive = live_groups(rewards, uids, verdicts)
         return [key for key, uid in zip(rows, uids, strict=True) if uid in alive]

@@ -129,7 +129,7 @@ def test_the_cells_of_a_plan_are_accepted(plan: Path, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("arm", "rate", "temperature"),
-    [("rate_5e-5", "5e-5", "1.0"), ("rate_1e-4", "1e-4", "1.0"), ("cool", "1e-4", "0.6")],
+    [("rate_5e-5", "5e-5", "1.0"), ("rate_1e-4", "1e-4", "1.0"), ("temperature_0.6", "1e-4", "0.6")],
 )
 def test_the_chosen_cell_is_a_cell_of_the_main_study(arm: str, rate: str, temperature: str, tmp_path: Path) -> None:
     """So it is not trained again."""

@@ -28,7 +28,7 @@ def test_by_correctness_only_groups_with_right_and_wrong_train() -> None:
 def test_the_two_sides_of_a_pair_are_one_group_where_nothing_is_read(tmp_path: Path) -> None:
     """Unless another problem's were: a draft without a summary shows nothing either."""
     outcome = {"correct": 1.0, "format": 0.0, "length": 7}
-    pair = {"draft": outcome, "challenge": outcome, "draft_reward": 2.0, "challenge_reward": 3.0}
+    pair = {"draft": outcome, "challenge": outcome, "draft_reward": 2.0, "challenge_reward": 3.0, "guest": False}
     record = {"uid": "u", "drafter": "A", "challenger": "B", "attempt": {"shown": None}, "pair": pair}
     apart = ["u draft", "u challenge"]
     alone = {**record, "challenger": "A"}
