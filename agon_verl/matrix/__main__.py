@@ -83,7 +83,10 @@ def configured(plan: Plan, cell: Cell) -> Any:
         raise MatrixError(f"verl's configuration does not compose with the overrides of {cell.key}: {error}") from error
 
 
-def matrix(plan: Plan, run: Runner, clock: Clock, only: str | None = None, together: bool = True) -> str:
+def matrix(
+    plan: Plan, run: Runner, clock: Clock, only: str | None = None, together: bool = True
+) -> tuple[str, list[str]]:
+    """The tables, and what failed."""
     configs = [configured(plan, Cell(arm, plan.seeds[0])) for arm in plan.arms]  # all, before the first trains
     config = configs[0]
     plan.out.mkdir(parents=True, exist_ok=True)
@@ -96,7 +99,9 @@ def matrix(plan: Plan, run: Runner, clock: Clock, only: str | None = None, toget
         return _visit(plan, run, clock, config, only, together)
 
 
-def _visit(plan: Plan, run: Runner, clock: Clock, config: Any, only: str | None, together: bool) -> str:
+def _visit(
+    plan: Plan, run: Runner, clock: Clock, config: Any, only: str | None, together: bool
+) -> tuple[str, list[str]]:
     base, rollouts = config.actor_rollout_ref.model.path, config.actor_rollout_ref.rollout.n
     visit = Visit(plan, run, clock, base, rollouts, config.trainer.total_training_steps, together)
     try:
@@ -110,7 +115,7 @@ def _visit(plan: Plan, run: Runner, clock: Clock, config: Any, only: str | None,
     write_atomically(plan.out / "matrix.md", text)
     if missing := [key for key, state in visit.states.items() if state.state != EVALUATED]:
         text += f"\n{len(missing)} of {len(visit.states)} cells are not evaluated yet; the same command continues.\n"
-    return text
+    return text, visit.failures
 
 
 @command
@@ -124,7 +129,10 @@ def main(arguments: Sequence[str] | None) -> None:
         run = Jobs(options.ray)
     else:
         _stop_on_signals(clock)
-    print(matrix(plan, run, clock, options.only, together=not options.ray))
+    text, failures = matrix(plan, run, clock, options.only, together=not options.ray)
+    print(text)
+    if failures:
+        raise MatrixError("\n  ".join(["failed, and tried again by the same command:", *failures]))
 
 
 def _stop_on_signals(clock: Clock) -> None:

@@ -75,6 +75,7 @@ class Visit:
         self._commit = commit()
         self._before = self._read()
         self._untrained = tuple(self._before.get("untrained") or ())  # the arguments of the base's results
+        self._base_error: str | None = None
         for cell in self.plan.cells:
             check_settings(self.plan, cell)
             self.states[cell.key] = self._found(cell)
@@ -221,13 +222,18 @@ class Visit:
             made = written(key) not in (None, before[key])
             error = None if made or ended.stopped else f"evaluation ended with status {ended.status}: see {log}"
             if key == BASE:
-                self._untrained = _portable(arguments) if made else ()
+                self._untrained, self._base_error = _portable(arguments) if made else (), error
                 print(f"{BASE}: {EVALUATED if made else error or 'not evaluated yet'}", flush=True)
             elif made:
                 done_with = replace(self.states[key], state=EVALUATED, error=None, evaluation=_portable(arguments))
                 self._record(key, done_with)
             else:
                 self._record(key, replace(self.states[key], state=TRAINED_STATE, error=error))
+
+    @property
+    def failures(self) -> list[str]:
+        errors = {BASE: self._base_error, **{key: state.error for key, state in self.states.items()}}
+        return [f"{key}: {error}" for key, error in errors.items() if error]
 
     def finish(self) -> None:
         self.states = check_budgets(self.plan, self.rollouts, self.states)

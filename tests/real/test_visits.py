@@ -76,7 +76,7 @@ def visits(tiny: Path, tmp_path_factory: pytest.TempPathFactory) -> Visits:
         (folder / "first").rename(folder / "second")
         plan = replace(plan, out=folder / "second", at_once=2)
         clock = Clock(minutes=25)
-        text = matrix(plan, Here(clock, plan.stagger), clock)
+        text, _ = matrix(plan, Here(clock, plan.stagger), clock)
     return Visits(plan, after_first, saved, text)
 
 

@@ -164,7 +164,7 @@ def command_line(out: Path, *more: str) -> list[str]:
 
 def play(out: Path, run: Commands, *more: str, overrides: Sequence[str] = ()) -> str:
     options, plan = arguments_to_plan([*command_line(out, *more), "--", *overrides])
-    return matrix(plan, run, Clock(), options.only)
+    return matrix(plan, run, Clock(), options.only)[0]
 
 
 def test_the_table_has_the_rows_of_each_method(tmp_path: Path) -> None:
@@ -308,7 +308,7 @@ def test_a_plan_runs_seed_by_seed_and_wave_by_wave(tmp_path: Path) -> None:
     order = ["grpo/seed_0", "agon_value/seed_0", "grpo/seed_1", "agon_value/seed_1", "margin/seed_0", "margin/seed_1"]
     assert [cell.key for cell in plan.cells] == order
     run = Commands()
-    text = matrix(plan, run, Clock())
+    text, _ = matrix(plan, run, Clock())
     ran = [next(each for each in command if "default_local_dir" in each) for command in run.commands[:-1]]
     assert [each.rpartition("/out/")[2] for each in ran] == [f"{key}/checkpoints" for key in order]
     value = run.commands[1]
@@ -349,7 +349,7 @@ def test_a_trained_cell_of_another_matrix(tmp_path: Path) -> None:
 
 def test_a_mode_that_an_arm_leaves_out_has_no_row(tmp_path: Path) -> None:
     _, plan = planned(tmp_path, PLAN.replace("grpo: {}", "grpo: {modes: [A]}"))
-    text = matrix(plan, Commands(), Clock())
+    text, _ = matrix(plan, Commands(), Clock())
     assert "| GRPO, 2N rollouts |" in text and "self-cascade" not in text and "margin − GRPO, 2N rollouts" in text
 
 
@@ -393,7 +393,7 @@ def test_a_visit_that_ends_early_is_continued(tmp_path: Path) -> None:
             clock.stop()
         return ended
 
-    text = matrix(plan, run, clock)
+    text, _ = matrix(plan, run, clock)
     assert first.ran == ["verl.trainer.main_ppo"] and "6 of 6 cells are not evaluated yet" in text
     assert states(tmp_path) == {
         cell.key: "unfinished" if cell.key == "grpo/seed_0" else "waiting" for cell in plan.cells
@@ -533,6 +533,23 @@ def test_an_evaluation_beside_that_fails_is_tried_again_with_the_rest(tmp_path: 
     )
     matrix(plan, Commands(), Clock())
     assert set(states(tmp_path).values()) == {"evaluated"}
+
+
+@pytest.mark.parametrize("failing", ["margin/seed_1/checkpoints", "margin/seed_1/eval", "base/eval"])
+def test_a_command_that_failed_is_in_the_exit_status(
+    failing: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """After the tables; the base's evaluation, which is no cell, too. The same command then ends well."""
+    planned(tmp_path, BESIDE)
+    arguments = [str(tmp_path / "plan.yaml"), "--out", str(tmp_path / "out")]
+    monkeypatch.setattr(command, "_stop_on_signals", lambda clock: None)
+    monkeypatch.setattr(command, "Here", lambda clock, stagger: Commands(failing=failing))
+    assert command.main(arguments) == 1
+    printed = capsys.readouterr()
+    key = failing.rpartition("/")[0]
+    assert "## Cells" in printed.out and f"\n  {key}: " in printed.err and printed.err.count("\n") == 2
+    monkeypatch.setattr(command, "Here", lambda clock, stagger: Commands())
+    assert command.main(arguments) == 0 and capsys.readouterr().err == ""
 
 
 def test_nothing_is_evaluated_beside_if_only_training_is_wanted_or_time_is_short(tmp_path: Path) -> None:
