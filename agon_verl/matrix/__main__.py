@@ -132,7 +132,7 @@ def main(arguments: Sequence[str] | None) -> None:
     text, failures = matrix(plan, run, clock, options.only, together=not options.ray)
     print(text)
     if failures:
-        raise MatrixError("\n  ".join(["failed, and tried again by the same command:", *failures]))
+        raise MatrixError("\n  ".join(["these failed, the same command tries them again:", *failures]))
 
 
 def _stop_on_signals(clock: Clock) -> None:
