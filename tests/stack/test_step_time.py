@@ -33,6 +33,7 @@ from agon_verl.actor import packed_attention
 from agon_verl.actor.log_probs import token_log_probs
 from agon_verl.actor.on_policy import on_policy
 from agon_verl.actor.tensors import gather
+from agon_verl.matrix.processes import processes
 from agon_verl.trainer.preflight import check_settings
 from benchmarks import fair_stock, step_time
 from benchmarks.fixed_lengths import rollout_length, wait
@@ -373,16 +374,28 @@ def test_arms_that_start_together_wait_for_their_turn(tmp_path: Path, monkeypatc
 def sleeping(mark: str) -> Iterator[subprocess.Popen]:
     process = subprocess.Popen(["sleep", "100"], env=dict([mark.split("=")]))
     try:
+        while process.pid not in processes(mark):  # its environment is empty for a moment after Popen returns
+            time.sleep(0.01)
         yield process
     finally:
         process.kill()
         process.wait()
 
 
+def becomes(state: str, process: int) -> bool:
+    """Whether a process comes to this state of `/proc`: a signal takes a moment to arrive."""
+    for _ in range(100):
+        time.sleep(0.1)
+        if Path(f"/proc/{process}/stat").read_text().rsplit(") ", 1)[1][0] == state:
+            return True
+    return False
+
+
 def test_what_was_halted_can_end() -> None:
     """A halted process would keep its SIGTERM until somebody lets it go on."""
     with sleeping("OF_ARM=halted") as process:
         step_time.send("OF_ARM=halted", signal.SIGSTOP)
+        assert becomes("T", process.pid)  # of two signals that wait, SIGTERM would be taken first
         process.terminate()
         with pytest.raises(subprocess.TimeoutExpired):
             process.wait(1)
@@ -444,23 +457,18 @@ def test_one_arm_steps_at_a_time_and_only_when_all_have_started(
         turn, mark = step_time.turn_of(name, out), f"OF_ARM={out / name}"
         with sleeping(mark) as process:
             watch(mark, out)
-            assert state(process.pid) == "S"
+            assert becomes("S", process.pid)
             step_time.waits_at(turn).touch()
             watch(mark, out)
-            assert state(process.pid) == "T"  # halted
+            assert becomes("T", process.pid)  # halted
             while not turn.exists():
                 watch(mark, out)
                 time.sleep(0.01)
             watch(mark, out)
-            assert state(process.pid) == "S"
+            assert becomes("S", process.pid)
             events.append(f"{name} begins")
             time.sleep(0.1)
             events.append(f"{name} ends")
-
-    def state(process: int) -> str:
-        """After a moment: a signal takes one to arrive."""
-        time.sleep(0.1)
-        return Path(f"/proc/{process}/stat").read_text().rsplit(") ", 1)[1][0]
 
     monkeypatch.setattr(step_time, "run", run)
     monkeypatch.setattr(step_time, "STAGGER", 0)
