@@ -20,6 +20,7 @@ from reward_fns.mathematics import pool as pool_module
 from reward_fns.mathematics import pool_worker
 from reward_fns.mathematics.equal import UnreadableReference
 from reward_fns.mathematics.pool import CRASH, FALSE, MEMORY, TIMEOUT, TRUE, Pool, PoolError, PoolLimits, pool
+from tests.ended import alive, gone
 
 ROOT = Path(__file__).resolve().parents[2]
 LIMIT = 1.0
@@ -41,20 +42,6 @@ def processes(made: Pool) -> list[int]:
     return [pid, *map(int, Path(f"/proc/{pid}/task/{pid}/children").read_text().split())]
 
 
-def alive(pid: int) -> bool:
-    try:
-        return "Z" not in Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
-    except (FileNotFoundError, ProcessLookupError):
-        return False
-
-
-def gone(pids: list[int], within: float) -> bool:
-    end = time.monotonic() + within
-    while any(map(alive, pids)) and time.monotonic() < end:
-        time.sleep(0.02)
-    return not any(map(alive, pids))
-
-
 def test_an_answer_that_never_ends_is_killed_at_the_limit(workers: Pool) -> None:
     seen: set[int] = set()
     began = time.monotonic()
@@ -66,7 +53,7 @@ def test_an_answer_that_never_ends_is_killed_at_the_limit(workers: Pool) -> None
     assert LIMIT <= time.monotonic() - began < LIMIT + 20  # on an idle machine a tenth of a second more
     assert workers.submit(SUM, SAME_SUM + "+1", True).result(30) == FALSE
     killed = seen - set(processes(workers))
-    assert killed and gone(list(killed), 5)
+    assert killed and gone(killed, 5)
 
 
 def test_a_slow_answer_keeps_nobody_waiting(workers: Pool) -> None:

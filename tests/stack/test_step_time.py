@@ -39,6 +39,7 @@ from benchmarks import fair_stock, step_time
 from benchmarks.fixed_lengths import rollout_length, wait
 from benchmarks.step_time import ARMS, STOCK, Arm, arms, complete, measured, table, unequal_work
 from examples.gpu_settings import graph_sizes
+from tests.ended import state
 from tests.packed_against_padded import make_rows, one_rank
 from tests.recipes import composed
 from tests.tiny import make_model
@@ -382,11 +383,11 @@ def sleeping(mark: str) -> Iterator[subprocess.Popen]:
         process.wait()
 
 
-def becomes(state: str, process: int) -> bool:
+def becomes(letter: str, process: int) -> bool:
     """Whether a process comes to this state of `/proc`: a signal takes a moment to arrive."""
     for _ in range(100):
         time.sleep(0.1)
-        if Path(f"/proc/{process}/stat").read_text().rsplit(") ", 1)[1][0] == state:
+        if state(process) == letter:
             return True
     return False
 
