@@ -117,6 +117,7 @@ def _ray_folder() -> Iterator[dict[str, str]]:
     if "RAY_ADDRESS" in os.environ or Path(own, "ray", "ray_current_cluster").exists():  # `ray start` writes it
         yield {}
         return
+    os.makedirs(own, exist_ok=True)  # as Ray does
     # Ray's sockets are below it, and a socket's path may have no more than 107 characters.
     with tempfile.TemporaryDirectory(prefix="agon", dir=own, ignore_cleanup_errors=True) as folder:
         yield {"RAY_TMPDIR": folder}

@@ -632,12 +632,15 @@ def test_a_command_is_asked_to_end_and_killed_at_the_limit(tmp_path: Path, obeys
     assert gone([int((tmp_path / "log").read_text())], 5)
 
 
-def test_a_command_without_a_limit_runs_to_its_end_and_its_output_is_added(tmp_path: Path) -> None:
+def test_a_command_without_a_limit_runs_to_its_end_and_its_output_is_added(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("RAY_TMPDIR", str(tmp_path / "not there yet"))
     never = Stopping(lambda _: pytest.fail("asked"), lambda: 1e9)
     for number in (0, 5):
         command = [sys.executable, "-c", f"import os; print(os.environ['RAY_TMPDIR']); exit({number})"]
         assert Here(Clock())(command, {}, tmp_path / "log", never) == Ended(number)
-    folders = (tmp_path / "log").read_text().split()
+    folders = (tmp_path / "log").read_text().splitlines()
     assert len(set(folders)) == 2 and not any(map(os.path.exists, folders))
 
 
