@@ -10,9 +10,10 @@ from pathlib import Path
 import pytest
 
 from reward_fns.sandbox import bwrap
-from reward_fns.sandbox.attacks import ATTACKS, HONEST, Attack, Honest
+from reward_fns.sandbox.attacks import ATTACKS, HONEST, Attack, Honest, meter
 from reward_fns.sandbox.attacks.honest_functions import FUNCTIONS
-from reward_fns.sandbox.attacks.suite import AttackSuite, Outcome, Row
+from reward_fns.sandbox.attacks.meter import RunUse, Trace
+from reward_fns.sandbox.attacks.suite import AttackSuite, Outcome, Row, _exceeded
 from reward_fns.unit_tests import compute_score
 from tests.sandbox.ordinary_user import ordinary_user
 
@@ -129,6 +130,32 @@ def test_a_judge_that_keeps_no_limit_is_noticed(isolated: None) -> None:
         "left running: sleep 60",
     ):
         assert what in told
+
+
+@pytest.mark.parametrize(
+    ("cpu", "stolen", "exceeds"), [(0.64, 0.0, False), (0.7, 0.0, True), (0.7, 0.1, False), (0.8, 0.1, True)]
+)
+def test_cpu_time_while_the_host_kept_the_judges_core_is_allowed(cpu: float, stolen: float, exceeds: bool) -> None:
+    run = RunUse(1, began=0.0, ended=1.0, cpu_by_process={1: cpu})
+    holes, _ = _exceeded(Attack("spin", RIGHT, "timeout", cpu=0.5), Trace(1, 0, None, {1: run}, stolen=stolen), {})
+    assert holes == ([f"cpu: {cpu} used, 0.5 allowed"] if exceeds else [])
+
+
+def test_the_meter_reads_what_the_host_took(monkeypatch: pytest.MonkeyPatch) -> None:
+    ticks = os.sysconf("SC_CLK_TCK")
+    monkeypatch.setattr(meter, "_stolen", iter([[100, 200], [100 + ticks, 200 + 3 * ticks]]).__next__)
+    trace = (own := meter.Meter()).begin(os.getpid(), 0, None)
+    own.end(trace)
+    assert trace.stolen == 3.0  # of the core with the most
+
+
+def test_what_the_host_took_is_as_the_kernel_says() -> None:
+    stolen = meter._stolen()
+    total = next(
+        int(line.split()[8]) for line in Path("/proc/stat").read_text().splitlines() if line.startswith("cpu ")
+    )
+    assert len(stolen) >= len(os.sched_getaffinity(0))
+    assert abs(sum(stolen) - total) <= len(stolen) + 100  # the total is rounded for itself, and goes on
 
 
 def test_other_children_of_the_caller_live_on(isolated: None) -> None:

@@ -64,6 +64,8 @@ class Trace:
     first_judge_cpu: float = 0.0
     first_judge_memory: int = 0
     last_look: float = 0.0
+    first_stolen: list[int] = field(default_factory=list)
+    stolen: float = 0.0  # seconds for which a virtual machine's host kept a core for itself, of the core with the most
 
     def programs(self) -> list[RunUse]:
         """The runs of programs, in order: a sandbox may pass through another namespace while it is set up."""
@@ -142,11 +144,14 @@ class Meter(threading.Thread):
         trace = Trace(pid, mark, group)
         trace.first_judge_cpu, trace.first_judge_memory = _judge_use(pid)
         trace.base = group.usage() - trace.first_judge_memory if group else 0
+        trace.first_stolen = _stolen()
         with self._lock:
             self._traces.append(trace)
         return trace
 
     def end(self, trace: Trace) -> None:
+        stolen = [now - first for now, first in zip(_stolen(), trace.first_stolen, strict=False)]
+        trace.stolen = max(stolen, default=0) / _TICKS
         with self._lock:
             self._traces.remove(trace)
             with suppress(*_GONE):
@@ -296,6 +301,12 @@ def _stat(pid: int) -> list[bytes]:
     """The fields after the name, which the program chooses."""
     with open(f"/proc/{pid}/stat", "rb") as file:
         return file.read().rpartition(b")")[2].split()
+
+
+def _stolen() -> list[int]:
+    """Per core, the ticks that a virtual machine's host kept for itself since the start ("steal" in proc_stat(5))."""
+    with open("/proc/stat") as file:
+        return [int(line.split()[8]) for line in file if line.startswith("cpu") and line[3].isdigit()]
 
 
 def _judge_use(pid: int) -> tuple[float, int]:

@@ -5,7 +5,8 @@ use. An attack succeeds if it scores without solving its problem, makes the judg
 tenth, or leaves a process or a file behind. An honest program fails if it does not score.
 
 Time on a busy machine: a program is allowed as much longer as the machine had runnable tasks per core, which is what a
-program of ordinary priority would have had to wait for, and so is the judge that has to look at its CPU time.
+program of ordinary priority would have had to wait for. On a virtual machine the judge looks late at the CPU time while
+the host runs something else on its core: so much more CPU time is allowed.
 """
 
 import json
@@ -405,7 +406,7 @@ def _exceeded(one: Attack, trace: Trace, answer: dict[str, Any]) -> tuple[list[s
     for run in runs:
         wall = WALL_PER_CPU * cpu + 1.0
         limits = {  # name: (used, limit, what is too small to be told from noise)
-            "cpu": (run.cpu, cpu, 2 * _TICK * max(1.0, run.load)),  # a judge that waits for a core looks late
+            "cpu": (run.cpu, cpu, _TICK + trace.stolen),  # a judge without its core looks late
             "wall": (run.wall, wall * max(1.0, run.load), 3 * _TICK),
             "memory": (run.memory / MB, memory, (_DISK + _AROUND) / MB),
             "tasks": (run.tasks, THREADS, 2 if run.processes == 1 else 16),  # several change while they are counted
