@@ -92,16 +92,16 @@ def test_a_call_that_hangs_after_quick_ones_is_not_run_twice(jobs: list[Job]) ->
 
 def test_no_call_has_more_than_its_limit(jobs: list[Job]) -> None:
     """Slow calls are repeated one by one; every run has the limit of one call, of several a tenth more."""
-    busy = SLOW.replace("if (a, b) == (5, 5):", "if True:").format(seconds=0.4)
-    assert verdict(busy, {**ADD, "time_limit": 0.6}) == "correct"
-    assert [job.limits.cpu for job in jobs] == pytest.approx([0.66, 0.6, 0.6])
+    busy = SLOW.replace("if (a, b) == (5, 5):", "if True:").format(seconds=1.0)
+    assert verdict(busy, {**ADD, "time_limit": 1.6}) == "correct"
+    assert [job.limits.cpu for job in jobs] == pytest.approx([1.76, 1.6, 1.6])
 
 
 def test_the_time_of_all_calls_together() -> None:
-    busy = "import time\ndef f(x):\n    end = time.process_time() + 0.4\n    while time.process_time() < end: pass\n"
-    truth = {"fn_name": "f", "asserts": [f"assert f({n}) == {n}" for n in range(6)], "time_limit": 0.6}
+    busy = "import time\ndef f(x):\n    end = time.process_time() + 0.8\n    while time.process_time() < end: pass\n"
+    truth = {"fn_name": "f", "asserts": [f"assert f({n}) == {n}" for n in range(4)], "time_limit": 1.6}
     assert verdict(busy + "    return x", truth) == "correct"
-    assert verdict(busy + "    return x", truth, total_time=1.2) == "timeout"
+    assert verdict(busy + "    return x", truth, total_time=2.0) == "timeout"
 
 
 def test_a_function_of_setup_is_not_the_program_s() -> None:
