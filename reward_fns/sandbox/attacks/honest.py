@@ -533,30 +533,33 @@ class Named(NamedTuple):
 named = Named(Pair(*map(int, sys.stdin.read().split())))
 print(named.pair.a + named.pair.b)
 """),
+    # Each is ready for longer than it might sleep (1 s + 3 * `cpu`), and gets a ninth of a core meanwhile.
     honest("work in a thread on a busy machine", "one_sum", r"""
 import sys, threading, time
 def work():
-    while time.process_time() < 0.4: pass
+    end = time.monotonic() + 4.5
+    while time.monotonic() < end: pass
 thread = threading.Thread(target=work)
 thread.start()
 thread.join()
 print(sum(map(int, sys.stdin.read().split())))
-""", cpu=0.7, busy=True),
+""", cpu=1.0, busy=True),
     honest("work on a busy machine", "one_sum", r"""
 import sys, time
-while time.process_time() < 0.4: pass
+end = time.monotonic() + 4.5
+while time.monotonic() < end: pass
 print(sum(map(int, sys.stdin.read().split())))
-""", cpu=0.7, busy=True),
+""", cpu=1.0, busy=True),
     honest("a pool of threads on a busy machine", "one_sum", r"""
 import sys, time
 from concurrent.futures import ThreadPoolExecutor
+end = time.monotonic() + 4.5
 def work(x):
-    end = time.thread_time() + 0.1
-    while time.thread_time() < end: pass
+    while time.monotonic() < end: pass
     return int(x)
 with ThreadPoolExecutor(4) as pool:
     print(sum(pool.map(work, sys.stdin.read().split())))
-""", cpu=0.7, busy=True),
+""", cpu=1.0, busy=True),
 ]
 
 CPP: list[Honest] = [

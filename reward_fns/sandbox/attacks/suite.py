@@ -462,14 +462,15 @@ def _busy_core(judge: int, one: Attack | Honest) -> Iterator[None]:
         for hog in hogs:
             hog.kill()
             hog.wait()
-        with suppress(ProcessLookupError):
-            _pin(judge, cores)
+        _pin(judge, cores)
 
 
-def _pin(pid: int, cores: set[int]) -> None:
-    """All threads of a process: one that starts a program passes its cores on."""
-    for thread in os.listdir(f"/proc/{pid}/task"):
-        os.sched_setaffinity(int(thread), cores)
+def _pin(judge: int, cores: set[int]) -> None:
+    """All threads of a judge and of its launchers, which pass their cores on to programs."""
+    for pid in descendants(judge):
+        with suppress(FileNotFoundError, ProcessLookupError):
+            for thread in os.listdir(f"/proc/{pid}/task"):
+                os.sched_setaffinity(int(thread), cores)
 
 
 def _alone(one: Attack | Honest) -> bool:
