@@ -1,10 +1,11 @@
 r"""The update directions of the reward stacks coop, margin and adv: the challenger's gradients on the same real pairs.
 
-    python benchmarks/reward_directions.py PAIRS TRAINED [--steps 36 38 40]
+    python benchmarks/reward_directions.py PAIRS TRAINED [--steps 36 38 40] [--live-groups correctness]
 
 PAIRS is a run's `trainer.rollout_data_dir`, TRAINED its `global_step_<n>` or the adapters that `agon matrix` keeps. The
 policy must be the same for all pairs: train with a negligible learning rate (1e-12) and `agon.rotation=fixed`, or take
 steps of the end of a run in which the same adapter challenged, when the learning rate has decayed to little.
+Of a run with `agon.live_groups=correctness` only the groups that train are looked at, under all stacks.
 
 For every challenge the gradient of its log-probability by the challenger's adapter is computed once; a stack only
 weighs these gradients by its advantages, so their dot products are enough. A GPU keeps them in bfloat16: 37 MB per
@@ -21,14 +22,14 @@ import json
 import re
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import torch
 from peft import PeftModel
 from tqdm import tqdm
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from agon_verl.game.advantages import group_advantages
+from agon_verl.game.advantages import LiveBy, group_advantages, live_groups
 from agon_verl.game.prompts import challenge_messages
 from agon_verl.game.rewards import STACKS, Outcome, challenge_reward
 from agon_verl.pair.checkpoint import MANIFEST
@@ -80,6 +81,15 @@ def dot_products(pairs: Sequence[dict], trained: Path) -> torch.Tensor:
     return products(torch.stack(rows)).cpu()
 
 
+def trained(pairs: Sequence[dict], by: LiveBy) -> list[dict]:
+    """The challenges of the groups that train; by reward that depends on the stack, and nothing is left out."""
+    if by == "reward":
+        return list(pairs)
+    right = [pair["pair"]["challenge"]["correct"] for pair in pairs]
+    live = live_groups(right, [pair["uid"] for pair in pairs])
+    return [pair for pair in pairs if pair["uid"] in live]
+
+
 def products(rows: torch.Tensor) -> torch.Tensor:
     total = torch.zeros(len(rows), len(rows), dtype=torch.float64, device=rows.device)
     for part in rows.split(1 << 20, dim=1):
@@ -125,9 +135,11 @@ def main() -> None:
     parser.add_argument("pairs", type=Path)
     parser.add_argument("trained", type=Path, help="a checkpoint, or a folder of exported adapters")
     parser.add_argument("--steps", type=int, nargs="+", help="of the pairs (default: all)")
+    parser.add_argument("--live-groups", choices=get_args(LiveBy), default="reward", help="the run's agon.live_groups")
     options = parser.parse_args()
     files = [options.pairs / f"{step}.jsonl" for step in options.steps or ()] or sorted(options.pairs.glob("*.jsonl"))
     pairs = [json.loads(line) for file in files for line in file.read_text().splitlines()]
+    pairs = trained(pairs, options.live_groups)
     dots = dot_products(pairs, options.trained)
     uids = [pair["uid"] for pair in pairs]
     torch.manual_seed(0)

@@ -103,3 +103,13 @@ def test_the_words_of_the_template_are_no_part_of_the_question(checkpoint: Path)
     assert directions.question("system\nHelp.\nuser\nWhat is\n1+2?\nassistant\n", chatml) == "What is\n1+2?"
     with pytest.raises(SystemExit, match="cannot be told"):
         directions.question("user\nWhat is 1+2?\nassistant\n", chatml)
+
+
+def test_by_correctness_groups_with_right_or_wrong_challenges_only_are_left_out() -> None:
+    def judged(uid: str, correct: float) -> dict[str, Any]:
+        return {**pair(uid, "", ""), "pair": {"challenge": {"correct": correct}}}
+
+    mixed = [judged("mixed", 1.0), judged("mixed", 0.0)]
+    pairs = [judged("right", 1.0), mixed[0], judged("wrong", 0.0), judged("right", 1.0), mixed[1], judged("wrong", 0.0)]
+    assert directions.trained(pairs, "correctness") == mixed
+    assert directions.trained(pairs, "reward") == pairs
