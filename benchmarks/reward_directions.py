@@ -67,8 +67,8 @@ def dot_products(pairs: Sequence[dict], trained: Path) -> torch.Tensor:
     base = AutoModelForCausalLM.from_pretrained(path, dtype=dtype).to(device)
     model = PeftModel.from_pretrained(base, str(adapter), is_trainable=True)
     weights = [weight for weight in model.parameters() if weight.requires_grad]
-    rows = []
-    for pair in tqdm(pairs, unit="challenge", leave=False):
+    rows = torch.empty(len(pairs), sum(map(torch.numel, weights)), dtype=dtype, device=device)
+    for row, pair in zip(rows, tqdm(pairs, unit="challenge", leave=False), strict=True):
         problem = [{"role": "user", "content": question(pair["problem"], tokenizer)}]
         messages = challenge_messages(problem, pair["attempt"]["shown"])
         text = tokenizer.apply_chat_template(messages, add_generation_prompt=True, tokenize=False)
@@ -77,8 +77,8 @@ def dot_products(pairs: Sequence[dict], trained: Path) -> torch.Tensor:
         ids = torch.tensor([prompt + answer], device=device)
         labels = torch.tensor([[-100] * len(prompt) + answer], device=device)
         loss = model(input_ids=ids, labels=labels).loss
-        rows.append(torch.cat([g.flatten() for g in torch.autograd.grad(-loss, weights)]).to(dtype))
-    return products(torch.stack(rows)).cpu()
+        torch.cat([g.flatten() for g in torch.autograd.grad(-loss, weights)], out=row)
+    return products(rows).cpu()
 
 
 def trained(pairs: Sequence[dict], by: LiveBy) -> list[dict]:
