@@ -215,8 +215,9 @@ def _supervise(launch: Launch, stdin: bytes, limits: ProgramLimits) -> RunResult
         if ending is None and (started is None or not launch.ran()):
             message = pipes.stderr.decode(errors="replace").strip() or f"it ended with code {collected.code}"
             raise SandboxError(f"{launch.command[0]} could not start the program: {message}")
-        ending = ending or ("timeout" if collected.cpu > limits.cpu else "exited")
-        return RunResult(ending, collected.code, bytes(pipes.stdout), bytes(pipes.stderr), collected.cpu, run.wall)
+        cpu = max(collected.cpu, run.cpu)
+        ending = ending or ("timeout" if cpu > limits.cpu else "exited")
+        return RunResult(ending, collected.code, bytes(pipes.stdout), bytes(pipes.stderr), cpu, run.wall)
 
 
 def set_limits(pid: int, limits: Mapping[int, tuple[int, int]]) -> None:
@@ -279,6 +280,7 @@ class _SupervisedRun:
     def __init__(self, launch: Launch, pipes: _Pipes, limits: ProgramLimits) -> None:
         self._launch, self._pipes, self._limits = launch, pipes, limits
         self.wall = 0.0
+        self.cpu = 0.0  # at the last check: nobody collects what a program has used that is killed in its sandbox
         self.ending: Ending | None = None
         self._queued = 0.0
 
@@ -312,6 +314,7 @@ class _SupervisedRun:
             self._queued += (now - self._checked) * (1 - fair_share(usage.ready))
         self._checked, elapsed = now, now - self._began
         self.wall = elapsed - self._queued
+        self.cpu = max(self.cpu, usage.cpu)
         if usage.cpu > self._limits.cpu or self.wall > self._limits.wall:
             self.ending = "timeout"
         elif usage.memory > self._limits.memory:

@@ -284,6 +284,16 @@ def test_waiting_for_a_core_does_not_count(begin):
 
 
 @pytest.mark.usefixtures("isolated")
+@pytest.mark.parametrize(("then", "ending"), [("", "timeout"), ("print('x' * 2_000_000)", "output_limit")])
+def test_the_time_of_a_killed_program_is_known(then, ending):
+    """The process that starts a sandbox may be killed before it has heard what its program used."""
+    source = f"import time\nwhile time.process_time() < 0.5: pass\n{then}\nwhile True: pass"
+    result = run(source, ProgramLimits(cpu=1.0, memory=128 * MB, output=MB))
+    assert result.ending == ending
+    assert result.cpu > (1.0 if ending == "timeout" else 0.3)
+
+
+@pytest.mark.usefixtures("isolated")
 def test_sleeping_on_a_busy_machine_counts():
     sandbox = LocalSandbox()
     sandbox.prepare()
