@@ -281,6 +281,7 @@ def test_waiting_for_a_core_does_not_count(begin):
     with busy_core(8):
         result = sandbox._run(Job(Program("python", f"{READY}{begin}".encode()), b"", limits))
     assert (result.ending, result.stdout) == ("exited", b"done\n")
+    assert result.wall < limits.wall
 
 
 @pytest.mark.usefixtures("isolated")

@@ -533,7 +533,8 @@ class Named(NamedTuple):
 named = Named(Pair(*map(int, sys.stdin.read().split())))
 print(named.pair.a + named.pair.b)
 """),
-    # Each is ready for longer than it might sleep (1 s + 3 * `cpu`), and gets a ninth of a core meanwhile.
+    # Each is ready for longer than it might sleep (1 s + 3 * `cpu`), and gets a ninth of a core meanwhile;
+    # the pool has two threads, and at most a fifth.
     honest("work in a thread on a busy machine", "one_sum", r"""
 import sys, threading, time
 def work():

@@ -470,7 +470,8 @@ def _pin(judge: int, cores: set[int]) -> None:
     for pid in descendants(judge):
         with suppress(FileNotFoundError, ProcessLookupError):
             for thread in os.listdir(f"/proc/{pid}/task"):
-                os.sched_setaffinity(int(thread), cores)
+                with suppress(ProcessLookupError):
+                    os.sched_setaffinity(int(thread), cores)
 
 
 def _alone(one: Attack | Honest) -> bool:
