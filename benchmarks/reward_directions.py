@@ -81,7 +81,7 @@ def dot_products(pairs: Sequence[dict], trained: Path) -> torch.Tensor:
     return products(rows).cpu()
 
 
-def trained(pairs: Sequence[dict], by: LiveBy) -> list[dict]:
+def that_train(pairs: Sequence[dict], by: LiveBy) -> list[dict]:
     """The challenges of the groups that train; by reward that depends on the stack, and nothing is left out."""
     if by == "reward":
         return list(pairs)
@@ -139,7 +139,9 @@ def main() -> None:
     options = parser.parse_args()
     files = [options.pairs / f"{step}.jsonl" for step in options.steps or ()] or sorted(options.pairs.glob("*.jsonl"))
     pairs = [json.loads(line) for file in files for line in file.read_text().splitlines()]
-    pairs = trained(pairs, options.live_groups)
+    pairs = that_train(pairs, options.live_groups)
+    if not pairs:
+        raise SystemExit("no group in these pairs trains: choose other --steps")
     dots = dot_products(pairs, options.trained)
     uids = [pair["uid"] for pair in pairs]
     torch.manual_seed(0)

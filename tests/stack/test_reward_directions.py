@@ -111,5 +111,5 @@ def test_by_correctness_groups_with_right_or_wrong_challenges_only_are_left_out(
 
     mixed = [judged("mixed", 1.0), judged("mixed", 0.0)]
     pairs = [judged("right", 1.0), mixed[0], judged("wrong", 0.0), judged("right", 1.0), mixed[1], judged("wrong", 0.0)]
-    assert directions.trained(pairs, "correctness") == mixed
-    assert directions.trained(pairs, "reward") == pairs
+    assert directions.that_train(pairs, "correctness") == mixed
+    assert directions.that_train(pairs, "reward") == pairs

@@ -1,11 +1,12 @@
 """What challenges take from drafts, by hand."""
 
 import json
+import re
 from pathlib import Path
 
 import pytest
 
-from benchmarks.reading import of_steps, row
+from benchmarks.reading import difference, of_steps, row
 
 
 def record(uid: str, draft: float, challenge: float, shown: str | None = "so it is 7", text: str = "") -> dict:
@@ -16,30 +17,36 @@ def record(uid: str, draft: float, challenge: float, shown: str | None = "so it 
 def test_a_reader_that_follows_has_100_points_and_one_that_ignores_has_none() -> None:
     follows = [record(uid, right, right) for uid in "xy" for right in (0.0, 1.0)]
     ignores = [record(uid, draft, uid == "x") for uid in "xy" for draft in (0.0, 1.0)]
-    assert row(follows) == "0% | 0% | 2 | 100 % | 0 % | +100"
-    assert row(ignores) == "0% | 0% | 2 | 50 % | 50 % | +0"
+    assert row(follows) == "0% | 0% | +100, 2 | – | – | –"
+    assert row(ignores) == "0% | 0% | +0, 2 | – | – | –"
 
 
 def test_problems_with_right_drafts_only_do_not_count() -> None:
     """Otherwise easy problems would look as if their drafts had been read."""
     easy = [record("easy", 1.0, 1.0)] * 3
     hard = [record("hard", 0.0, 0.0)] * 3
-    assert row(easy + hard) == "0% | 0% | 0 | – | – | –"
-    assert row(easy + hard + [record("x", 1.0, 0.0), record("x", 0.0, 1.0)]) == "0% | 0% | 1 | 0 % | 100 % | -100"
+    assert row(easy + hard) == "0% | 0% | – | – | – | –"
+    assert row(easy + hard + [record("x", 1.0, 0.0), record("x", 0.0, 1.0)]) == "0% | 0% | -100, 1 | – | – | –"
 
 
 def test_a_problem_counts_once_whatever_its_number_of_drafts() -> None:
     many = [record("x", 1.0, 1.0)] * 6 + [record("x", 0.0, 0.0)] + [record("x", 0.0, 1.0)]
     few = [record("y", 1.0, 0.0), record("y", 0.0, 0.0)]
-    assert row(many + few).startswith("0% | 0% | 2 | 50 % | 25 % | +25 (")
+    assert re.fullmatch(r"\+25 \(.* to .*\), 2", difference(many + few, ["right"], ["wrong"]))
 
 
-def test_drafts_without_a_summary_are_counted_and_left_out(tmp_path: Path) -> None:
-    blank = record("x", 1.0, 1.0, shown=None, text="The attempt")
+def test_against_drafts_without_a_summary() -> None:
+    """A right summary helps, a wrong one harms: together they bring nothing here."""
+    blank = [record("x", 1.0, 1.0, shown=None, text="The attempt"), record("x", 0.0, 0.0, shown=None)]
     named = record("x", 0.0, 0.0, text="the OPPONENT's attempt is wrong")
-    records = [blank, named, record("x", 1.0, 0.0, text="unattempted")]
-    assert row(records) == "33% | 50% | 1 | 0 % | 0 % | +0"
-    assert row([blank]) == "100% | – | 0 | – | – | –"
+    assert (
+        row([*blank, named, record("x", 1.0, 1.0, text="unattempted")])
+        == "50% | 50% | +100, 1 | +50, 1 | -50, 1 | +0, 1"
+    )
+    assert row(blank) == "100% | – | – | – | – | –"
+
+
+def test_the_records_of_some_steps(tmp_path: Path) -> None:
     (tmp_path / "pairs").mkdir()
     for step in (1, 2, 3):
         (tmp_path / "pairs" / f"{step}.jsonl").write_text(json.dumps({"step": step}) + "\n")
