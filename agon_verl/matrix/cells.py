@@ -191,9 +191,15 @@ def evaluate(arguments: Sequence[str], log: Path, run: Runner, alone: bool = Tru
     return run([sys.executable, "-m", "agon_verl.evaluate", *arguments], own_compiled_code(alone), log, stopping)
 
 
-def check_settings(plan: Plan, cell: Cell) -> None:
-    """Refuse a folder that was started with other settings."""
-    path = plan.folder(cell) / SETTINGS
+def check_folder(plan: Plan, cell: Cell) -> None:
+    """Refuse a folder that was started with other settings, and one that a broken copy left.
+
+    Its adapters would stand for those of the training that comes, whose checkpoints are removed.
+    """
+    folder = plan.folder(cell)
+    if (folder / ADAPTERS_FOLDER).exists() and not (folder / TRAINED).exists():
+        raise MatrixError(f"{folder} has {ADAPTERS_FOLDER}/ but no {TRAINED}: copy the folder whole, or remove it")
+    path = folder / SETTINGS
     if not path.exists():
         return
     settings, before = plan.comparable(plan.training(cell)), plan.comparable(json.loads(path.read_text()))

@@ -37,7 +37,7 @@ from agon_verl.matrix.cells import (
     CellState,
     arguments_of,
     check_budgets,
-    check_settings,
+    check_folder,
     command_of,
     done,
     evaluate,
@@ -77,7 +77,7 @@ class Visit:
         self._untrained = tuple(self._before.get("untrained") or ())  # the arguments of the base's results
         self._base_error: str | None = None
         for cell in self.plan.cells:
-            check_settings(self.plan, cell)
+            check_folder(self.plan, cell)
             self.states[cell.key] = self._found(cell)
             if self.states[cell.key].state in (TRAINED_STATE, EVALUATED):
                 tidy(self.plan, cell)

@@ -231,6 +231,15 @@ def test_other_settings_for_the_same_folder_are_refused(tmp_path: Path) -> None:
     assert again.ran == []
 
 
+def test_a_folder_that_was_copied_in_part_is_refused(tmp_path: Path) -> None:
+    """A copy ended before trained.json: after hours of training its adapters would have stood for the new ones."""
+    (tmp_path / "grpo" / "seed_0" / "adapters" / "A").mkdir(parents=True)
+    run = Commands()
+    with pytest.raises(MatrixError, match=r"grpo/seed_0 has adapters/ but no trained\.json: copy the folder whole"):
+        play(tmp_path, run)
+    assert run.ran == []
+
+
 def test_a_folder_that_was_moved_continues(tmp_path: Path) -> None:
     """Another machine has it somewhere else."""
     play(tmp_path / "here", Commands(time=1), "--only", "train")
