@@ -192,9 +192,10 @@ def evaluate(arguments: Sequence[str], log: Path, run: Runner, alone: bool = Tru
 
 
 def check_folder(plan: Plan, cell: Cell) -> None:
-    """Refuse a folder that was started with other settings, and one that a broken copy left.
+    """Refuse a folder that was started with other settings, and one that was copied in part.
 
-    Its adapters would stand for those of the training that comes, whose checkpoints are removed.
+    Adapters without trained.json: the cell would be trained anew, and its end would take them for the new ones and
+    remove the checkpoints (keep.py).
     """
     folder = plan.folder(cell)
     if (folder / ADAPTERS_FOLDER).exists() and not (folder / TRAINED).exists():
