@@ -32,6 +32,7 @@ async def compute_score(
     format_weight: float = 0.5,
     opened: bool = False,
     reasoning_tags: Sequence[str] = REASONING_TAGS,
+    needs_summary: bool = False,
     finished: bool = True,
     time_limit: float = PoolLimits().seconds,
     memory_limit: int = PoolLimits().megabytes,
@@ -44,7 +45,7 @@ async def compute_score(
     crash or error. `finished=False` accepts every equal answer, including unevaluated arithmetic.
     """
     gold = _reference(data_source, ground_truth)
-    transcript = read_completion(solution_str, extra_info, reasoning_tags, opened)
+    transcript = read_completion(solution_str, extra_info, reasoning_tags, opened, needs_summary)
     if transcript.answer is None:
         verdict = "no_answer"
     else:

@@ -12,7 +12,11 @@ from agon_verl.game.transcript import ENDED, OPENED, Transcript, read
 
 
 def read_completion(
-    solution_str: str, extra_info: dict[str, Any] | None, reasoning_tags: Sequence[str], opened: bool = False
+    solution_str: str,
+    extra_info: dict[str, Any] | None,
+    reasoning_tags: Sequence[str],
+    opened: bool = False,
+    needs_summary: bool = False,
 ) -> Transcript:
     """Split a completion into reasoning, summary and answer, by the rules of `agon_verl.game.transcript`.
 
@@ -22,7 +26,8 @@ def read_completion(
     """
     opening, closing = reasoning_tags
     info = extra_info or {}
-    return read(solution_str, opened=bool(info.get(OPENED, opened)), ended=info.get(ENDED), tags=(opening, closing))
+    started, ended = bool(info.get(OPENED, opened)), info.get(ENDED)
+    return read(solution_str, opened=started, ended=ended, tags=(opening, closing), needs_summary=needs_summary)
 
 
 def score_dict(verdict: str, transcript: Transcript, pred: str | None, format_weight: float) -> dict[str, float | str]:

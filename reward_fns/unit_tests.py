@@ -54,6 +54,7 @@ async def compute_score(
     format_weight: float = 0.5,
     opened: bool = False,
     reasoning_tags: Sequence[str] = REASONING_TAGS,
+    needs_summary: bool = False,
     backend: str = "local",
     time_limit: float = 10.0,
     memory_limit: int = 512,
@@ -71,7 +72,7 @@ async def compute_score(
     `template` e2b.
     """
     problem = CodeProblem.read(ground_truth, data_source, time_limit=time_limit, memory_limit=memory_limit)
-    transcript = read_completion(solution_str, extra_info, reasoning_tags, opened)
+    transcript = read_completion(solution_str, extra_info, reasoning_tags, opened, needs_summary)
     block = final_block(transcript.summary)
     verdict = "no_program"
     if block is not None:

@@ -25,7 +25,7 @@ from agon_verl.inference.players import InferenceError, Players
 
 FUNCTION = "compute_score"
 OURS = {domain.verifier for domain in DOMAINS.values()}
-HARMLESS = {"format_weight", "opened", "reasoning_tags", "finished"}
+HARMLESS = {"format_weight", "opened", "reasoning_tags", "needs_summary", "finished"}
 LARGEST = {"time_limit": 60, "memory_limit": 4096, "total_time": 600}  # seconds, megabytes, seconds
 
 

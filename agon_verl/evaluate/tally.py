@@ -15,6 +15,7 @@ from agon_verl.evaluate.play import MOA, answers
 from agon_verl.evaluate.results import Exchange, FirstSample, Ledger, ModeResults, Outcomes, Paired, SetResults, Tokens
 from agon_verl.evaluate.statistics import mean, paired, pass_at_1
 from agon_verl.evaluate.store import Generation, Store
+from agon_verl.game.attempt import nothing_to_read
 from agon_verl.pair.direction import DIRECTIONS
 
 
@@ -114,7 +115,7 @@ def exchange(judged: Sequence[Answer]) -> Exchange:
         damage=damaged / len(after_right) if after_right else None,
         length_given_right_draft=mean([a.final.tokens for a in after_right]),
         length_given_wrong_draft=mean([a.final.tokens for a in after_wrong]),
-        no_summary=sum(not a.final.shown for a in judged),
+        no_summary=sum(nothing_to_read(a.final.shown) for a in judged),
         no_reasoning=sum(a.final.reasoned is False for a in judged),
     )
 

@@ -12,7 +12,7 @@ from agon_verl.game.control_tokens import ControlTokens
 from agon_verl.game.domains import DOMAINS
 from agon_verl.game.domains.domain import Same
 from agon_verl.game.transcript import Transcript
-from agon_verl.game.withhold import withhold_answer
+from agon_verl.game.withhold import WITHHELD, withhold_answer
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +31,11 @@ class Attempt:
 
 
 NO_ATTEMPT = Attempt(shown=None, tokens=0, leaked=False, cut=False)
+
+
+def nothing_to_read(shown: str | None) -> bool:
+    """Whether the opponent wrote no summary, or one of which nothing is left without its answer."""
+    return re.search(r"\w", (shown or "").replace(WITHHELD, "")) is None
 
 
 def attempt_of(

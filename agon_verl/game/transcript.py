@@ -24,7 +24,8 @@ An opening `<answer>` tag with text after it always voids what precedes it: "5, 
 phi(y), which the paper calls well-formed `<think>`/`<answer>` structure, is 1 exactly when, white space at both ends
 aside, the completion is: an opening tag or none, reasoning (possibly empty) without either tag, one closing tag, any
 text without either tag, and one `<answer>` block that is not blank, is the only one after the reasoning and ends the
-completion. The reasoning may mention `<answer>`: it is private.
+completion. The reasoning may mention `<answer>`: it is private. With `needs_summary` the text before the answer must
+not be blank either: nothing else in the rewards asks a drafter to write what its rival reads.
 
 Departures from the paper: it parses the answer from the `<answer>` block only; the box is our fall-back, so that a base
 model which has not learned the tags yet can already be right (its phi stays 0). It calls phi "standard" and mentions
@@ -53,7 +54,12 @@ class Transcript:
 
 
 def read(
-    completion: str, *, opened: bool = False, ended: bool | None = None, tags: tuple[str, str] = REASONING_TAGS
+    completion: str,
+    *,
+    opened: bool = False,
+    ended: bool | None = None,
+    tags: tuple[str, str] = REASONING_TAGS,
+    needs_summary: bool = False,
 ) -> Transcript:
     """Split a decoded completion by the rules at the top of this file."""
     opening, closing = tags
@@ -77,6 +83,7 @@ def read(
         and summary.count(_ANSWER) == summary.count(_END_ANSWER) == 1
         and summary.endswith(_END_ANSWER)
         and answer is not None
+        and not (needs_summary and summary.startswith(_ANSWER))
     )
     return Transcript(reasoning.strip() if closed else None, summary or None, answer, well_formed)
 

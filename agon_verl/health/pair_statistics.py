@@ -10,8 +10,8 @@ wrong drafts are split, because a copied answer pays only from a right one. Conv
 to show what copying does. An attempt without a summary or an answer neither leaks nor states anything.
 
 Of a draft without a summary the challenger reads nothing. Either the token limit cut it off inside its reasoning, which
-is then too long, or it ended by itself: it never closed its reasoning, or wrote nothing after it. Of a draft without
-reasoning the challenger reads everything.
+is then too long; or it ended by itself, and never closed its reasoning or wrote nothing after it; or it wrote its
+answer alone, which is withheld. Of a draft without reasoning the challenger reads everything.
 
 A guest's draft comes from the base or from a frozen snapshot of an adapter: it says nothing about the live drafter, so
 the metrics of the draft stream leave it out; if all drafts are guests', there are none. All other metrics include
@@ -42,7 +42,7 @@ class Pair:
     challenge_reward: float
     leaked: bool
     summary_cut: bool
-    no_summary: bool
+    no_summary: bool  # nothing to read
     draft_prompt_tokens: int
     challenge_prompt_tokens: int
     opponent_tokens: int
@@ -52,6 +52,7 @@ class Pair:
     stated: bool = False  # the attempt still states the draft's answer as a result
     ended: bool = True  # the drafter ended the draft; false: the token limit did
     reasoned: bool = True  # the draft has private reasoning
+    answer_only: bool = False  # there is nothing to read, because the summary is the answer alone
 
     @property
     def unstated(self) -> bool:
@@ -86,8 +87,9 @@ def pair_metrics(pairs: Sequence[Pair], by: LiveBy = "reward") -> dict[str, floa
         "pair/damage_unstated": mean([not right(p.challenge) for p in pairs if right(p.draft) and p.unstated]),
         "pair/summary_cut": mean([p.summary_cut for p in pairs]),
         "pair/no_summary": mean([p.no_summary for p in pairs]),
-        "pair/no_summary_cut_off": mean([p.no_summary and not p.ended for p in pairs]),
-        "pair/no_summary_unclosed": mean([p.no_summary and p.ended for p in pairs]),
+        "pair/no_summary_cut_off": mean([p.no_summary and not (p.answer_only or p.ended) for p in pairs]),
+        "pair/no_summary_unclosed": mean([p.no_summary and not p.answer_only and p.ended for p in pairs]),
+        "pair/no_summary_answer_only": mean([p.answer_only for p in pairs]),
         "pair/no_reasoning": mean([not p.reasoned for p in pairs]),
     }
     ledger = {

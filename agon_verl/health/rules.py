@@ -111,8 +111,10 @@ RULES = (
         "above",
         0.5,
         "Most drafts have no summary, so their challengers read nothing.",
-        "Raise data.max_response_length if they are cut off (pair/no_summary_cut_off); else ask for the tags in the "
-        "prompt (agon data … --reasoning-tags), or set agon.reasoning_tags to those that the model writes.",
+        "Raise data.max_response_length if they are cut off (pair/no_summary_cut_off); set "
+        "reward.custom_reward_function.reward_kwargs.needs_summary=true if they are answers alone "
+        "(pair/no_summary_answer_only); else ask for the tags in the prompt (agon data … --reasoning-tags), or set "
+        "agon.reasoning_tags to those that the model writes.",
         extreme=0.9,
     ),
     AlarmRule(

@@ -28,7 +28,7 @@ from verl.workers.rollout.llm_server import LLMServerClient
 
 from agon_verl.config import AgonConfig
 from agon_verl.game import transcript
-from agon_verl.game.attempt import NO_ATTEMPT, Attempt, attempt_of
+from agon_verl.game.attempt import NO_ATTEMPT, Attempt, attempt_of, nothing_to_read
 from agon_verl.game.control_tokens import ControlTokens
 from agon_verl.game.prompts import challenge_messages
 from agon_verl.game.rewards import Outcome, challenge_reward, standalone_reward
@@ -249,7 +249,8 @@ class AgonAgentLoopWorker(AgentLoopWorkerTQ.__ray_metadata__.modified_class):
             leaked=attempt["leaked"],
             stated=attempt["stated"],
             summary_cut=attempt["cut"],
-            no_summary=not attempt["shown"],
+            no_summary=nothing_to_read(attempt["shown"]),
+            answer_only=bool(attempt["shown"]) and nothing_to_read(attempt["shown"]),
             draft_prompt_tokens=len(draft.prompt_ids),
             challenge_prompt_tokens=len(challenge.prompt_ids),
             opponent_tokens=attempt["tokens"],

@@ -154,7 +154,7 @@ def test_metrics_of_streams_adapters_pair_and_ledger_are_logged(pair: Run) -> No
                 assert step[f"{adapter}/{stream}/{name}"] == step[f"{stream}/{name}"]
         for name in ("conversion", "damage", "leak", "summary_cut", "no_summary", "no_reasoning", "overlap"):
             assert 0 <= step[f"pair/{name}"] <= 1
-        parts = step["pair/no_summary_cut_off"] + step["pair/no_summary_unclosed"]
+        parts = sum(step[f"pair/no_summary_{why}"] for why in ("cut_off", "unclosed", "answer_only"))
         assert step["pair/no_summary"] == pytest.approx(parts)
         assert step["pair/failed"] == 0
         assert step["ledger/draft_generated"] == pytest.approx(step["draft/length"] * PROMPTS * N)

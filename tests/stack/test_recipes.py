@@ -47,6 +47,7 @@ def test_a_base_goes_with_any_recipe(name: str, base: str) -> None:
     reward = config.reward.custom_reward_function
     assert reward.path == f"pkg://reward_fns.{'unit_tests' if name == 'agon_code' else 'math_answer'}"
     assert reward.reward_kwargs.reasoning_tags == config.agon.reasoning_tags
+    assert reward.reward_kwargs.needs_summary is False
 
 
 def test_the_cpu_recipe_is_the_papers_on_a_cpu() -> None:

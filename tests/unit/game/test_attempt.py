@@ -1,10 +1,11 @@
-"""Cutting a summary to a budget of tokens."""
+"""Cutting a summary to a budget of tokens, and what is left to read of it."""
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agon_verl.game.attempt import shorten
+from agon_verl.game.attempt import nothing_to_read, shorten
+from agon_verl.game.withhold import withhold_answer
 
 
 def words(text: str) -> int:
@@ -67,3 +68,22 @@ def test_shorten_counts_a_long_text_a_few_dozen_times():
     kept, cut = shorten("word " * 20_000, 7_000, counting)
     assert cut and words(kept) == 7_000
     assert calls < 40
+
+
+@pytest.mark.parametrize(
+    ("summary", "nothing"),
+    [
+        ("<answer>5</answer>", True),
+        ("**\n<answer>5</answer>.\n", True),
+        (r"\boxed{5} <answer>5</answer>", True),
+        ("Add them. <answer>5</answer>", False),
+        ("2 + 3 <answer>5</answer>", False),
+        ("答え <answer>5</answer>", False),
+    ],
+)
+def test_a_summary_that_is_only_the_answer_leaves_nothing_to_read(summary, nothing):
+    assert nothing_to_read(withhold_answer(summary)) is nothing
+
+
+def test_without_a_summary_there_is_nothing_to_read():
+    assert nothing_to_read(None) and nothing_to_read("") and nothing_to_read(" \n")

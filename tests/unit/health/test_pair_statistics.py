@@ -66,6 +66,7 @@ def test_every_metric_by_hand():
             "pair/no_summary": 1 / 5,
             "pair/no_summary_cut_off": 1 / 5,
             "pair/no_summary_unclosed": 0.0,
+            "pair/no_summary_answer_only": 0.0,
             "pair/no_reasoning": 1 / 5,
             "ledger/draft_generated": 800.0,
             "ledger/draft_prefilled": 50.0,
@@ -92,11 +93,12 @@ def test_copying_is_split_by_what_the_attempt_states():
     assert {name: metrics[f"pair/{name}"] for name in expected} == pytest.approx(expected)
 
 
-def test_drafts_without_a_summary_are_split_by_how_they_ended():
-    pairs = [pair("x", 0, 0, no_summary=n, ended=e) for n, e in [(1, 0), (1, 1), (1, 1), (0, 0), (0, 1)]]
+def test_drafts_without_a_summary_are_split_by_the_reason():
+    cases = [(1, 0, 0), (1, 1, 0), (1, 1, 0), (1, 1, 1), (1, 0, 1), (0, 0, 0), (0, 1, 0), (0, 1, 0)]
+    pairs = [pair("x", 0, 0, no_summary=n, ended=e, answer_only=o) for n, e, o in cases]
     metrics = pair_metrics(pairs)
-    shares = [metrics[f"pair/no_summary{end}"] for end in ("", "_cut_off", "_unclosed")]
-    assert shares == [3 / 5, 1 / 5, 2 / 5]
+    shares = [metrics[f"pair/no_summary{end}"] for end in ("", "_cut_off", "_unclosed", "_answer_only")]
+    assert shares == [5 / 8, 1 / 8, 2 / 8, 2 / 8]
 
 
 def test_a_conditional_without_a_case_is_left_out():

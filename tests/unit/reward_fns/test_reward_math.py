@@ -44,6 +44,11 @@ def test_the_format_weight():
     assert score("<think>r</think><answer>5</answer>", format_weight=0.1)["score"] == 2.1
 
 
+def test_a_draft_can_be_asked_for_something_to_read():
+    assert score("<think>r</think><answer>5</answer>", needs_summary=True)["score"] == 2.0
+    assert score("<think>r</think>Add.<answer>5</answer>", needs_summary=True)["score"] == 2.5
+
+
 @pytest.mark.parametrize("inside", ["<answer>5</answer>", r"\boxed{5}"])
 @pytest.mark.parametrize(
     "completion",
