@@ -173,7 +173,9 @@ class Visit:
             state = self.states[cell.key]
             if state.state in (TRAINED_STATE, EVALUATED):
                 arguments = evaluation_of(self.plan, cell)
-                if not (state.state == EVALUATED and self._repeats(cell.key, state.evaluation, arguments)):
+                left_behind = not Path(arguments[0]).exists()  # the adapters; then the results stay as they are
+                repeats = left_behind or self._repeats(cell.key, state.evaluation, arguments)
+                if not (state.state == EVALUATED and repeats):
                     jobs[cell.key] = arguments
         return jobs
 

@@ -13,6 +13,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -386,6 +387,8 @@ def test_the_results_of_a_cell_are_enough_once_it_is_evaluated(tmp_path: Path) -
             shutil.rmtree(place) if place.is_dir() else place.unlink()
     again = Commands()
     assert matrix(plan, again, Clock()) == table and again.ran == []
+    other = replace(plan, evaluate=(*plan.evaluate, "--seed", "7"), untrained=())
+    assert matrix(other, again, Clock())[1] == [] and again.ran == []  # without adapters there is nothing to evaluate
     _, more = planned(tmp_path)
     matrix(more, again, Clock())
     assert again.ran == [TRAIN] * 3 + [EVALUATE] and set(states(tmp_path).values()) == {"evaluated"}
