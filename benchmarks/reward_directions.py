@@ -66,6 +66,9 @@ def dot_products(pairs: Sequence[dict], trained: Path) -> torch.Tensor:
     tokenizer = AutoTokenizer.from_pretrained(path)
     base = AutoModelForCausalLM.from_pretrained(path, dtype=dtype).to(device)
     model = PeftModel.from_pretrained(base, str(adapter), is_trainable=True)
+    model.enable_input_require_grads()  # checkpoints of the frozen layers need it
+    model.gradient_checkpointing_enable()
+    model.train()  # checkpoints are made in this mode only; LoRA's dropout is 0
     weights = [weight for weight in model.parameters() if weight.requires_grad]
     rows = torch.empty(len(pairs), sum(map(torch.numel, weights)), dtype=dtype, device=device)
     for row, pair in zip(rows, tqdm(pairs, unit="challenge", leave=False), strict=True):
@@ -75,8 +78,8 @@ def dot_products(pairs: Sequence[dict], trained: Path) -> torch.Tensor:
         prompt = tokenizer.encode(text, add_special_tokens=False)
         answer = tokenizer.encode(pair["challenge"], add_special_tokens=False)
         ids = torch.tensor([prompt + answer], device=device)
-        labels = torch.tensor([[-100] * len(prompt) + answer], device=device)
-        loss = model(input_ids=ids, labels=labels).loss
+        logits = model(input_ids=ids, logits_to_keep=len(answer) + 1, use_cache=False).logits[0, :-1].float()
+        loss = torch.nn.functional.cross_entropy(logits, torch.tensor(answer, device=device))
         torch.cat([g.flatten() for g in torch.autograd.grad(-loss, weights)], out=row)
     return products(rows).cpu()
 

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.reading import difference, of_steps, row
+from agon_verl.evaluate.results import Results
+from benchmarks.reading import difference, held_out, of_steps, row
 
 
 def record(uid: str, draft: float, challenge: float, shown: str | None = "so it is 7", text: str = "") -> dict:
@@ -44,6 +45,8 @@ def test_against_drafts_without_a_summary() -> None:
         == "50% | 50% | +100, 1 | +50, 1 | -50, 1 | +0, 1"
     )
     assert row(blank) == "100% | – | – | – | – | –"
+    only = [record("x", 1.0, 1.0, shown="[answer withheld]"), record("x", 0.0, 0.0, shown="\n[answer withheld].")]
+    assert row(only) == "100% | – | – | – | – | –"
 
 
 def test_the_records_of_some_steps(tmp_path: Path) -> None:
@@ -53,3 +56,30 @@ def test_the_records_of_some_steps(tmp_path: Path) -> None:
     assert of_steps(tmp_path, [2, 3]) == [{"step": 2}, {"step": 3}]
     with pytest.raises(FileNotFoundError):
         of_steps(tmp_path, [4])
+
+
+def test_held_out_answers_after_a_draft_and_alone(tmp_path: Path) -> None:
+    """Problem p: a right draft, which helps; q: a wrong one, which harms; r: nothing to read."""
+    drafts = {"p": (1.0, "Add."), "q": (0.0, "Add."), "r": (1.0, "[answer withheld]")}
+    after, alone = {"p": 1.0, "q": 0.0, "r": 1.0}, {"p": 0.0, "q": 1.0, "r": 1.0}
+    lines = []
+    for problem, (acc, shown) in drafts.items():
+        rows = {"A": (acc, None), "B": (alone[problem], None), "A_to_B": (after[problem], shown), "B_to_A": (0.0, None)}
+        lines += [
+            json.dumps({"mode": mode, "problem": problem, "sample": 0, "acc": right, "shown": text})
+            for mode, (right, text) in rows.items()
+        ]
+    (tmp_path / "generations.jsonl").write_text("\n".join(lines) + "\n")
+    outcomes = {"A": {problem: [1] for problem in drafts}}
+    toy = {"problems": 3, "modes": {}, "tests": [], "post_hoc": None, "outcomes": outcomes}
+    whole = {"target": "t", "samples": 1, "settings": {}, "versions": {}, "direction": {"chosen": None, "why": ""}}
+    ledger = {"generations": 12, "generated": 0, "prefilled": 0}
+    whole |= {"sets": {"toy": toy}, "development": None, "ledger": ledger, "left_out": 0}
+    Results.model_validate(whole).write(tmp_path / "results.json")
+    assert list(held_out(tmp_path))[:5] == [
+        "A → B | right | 1 | 100% | 0% | +100, 1",
+        "A → B | wrong | 1 | 0% | 100% | -100, 1",
+        "A → B | nothing to read | 1 | 100% | 100% | +0, 1",
+        "A → B | all | 3 | 67% | 67% | +0 (-100 to +100), 3",
+        "A → B | right − wrong | | – | – | ",  # no problem has both
+    ]
