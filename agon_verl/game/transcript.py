@@ -25,13 +25,14 @@ phi(y), which the paper calls well-formed `<think>`/`<answer>` structure, is 1 e
 aside, the completion is: an opening tag or none, reasoning (possibly empty) without either tag, one closing tag, any
 text without either tag, and one `<answer>` block that is not blank, is the only one after the reasoning and ends the
 completion. The reasoning may mention `<answer>`: it is private. With `needs_summary` the text before the answer must
-not be blank either: nothing else in the rewards asks a drafter to write what its rival reads.
+have a letter or a digit: nothing else in the rewards asks a drafter to write what its rival reads.
 
 Departures from the paper: it parses the answer from the `<answer>` block only; the box is our fall-back, so that a base
 model which has not learned the tags yet can already be right (its phi stays 0). It calls phi "standard" and mentions
 neither repeated tags nor completions that were cut off; the rules above are ours.
 """
 
+import re
 from dataclasses import dataclass
 
 from agon_verl.game.boxes import boxes
@@ -83,7 +84,7 @@ def read(
         and summary.count(_ANSWER) == summary.count(_END_ANSWER) == 1
         and summary.endswith(_END_ANSWER)
         and answer is not None
-        and not (needs_summary and summary.startswith(_ANSWER))
+        and (not needs_summary or re.search(r"\w", summary.partition(_ANSWER)[0]) is not None)
     )
     return Transcript(reasoning.strip() if closed else None, summary or None, answer, well_formed)
 

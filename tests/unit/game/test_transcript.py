@@ -186,7 +186,9 @@ def test_well_formed(completion):
     assert read(completion, opened=True).well_formed
 
 
-@pytest.mark.parametrize(("before", "well_formed"), [("", False), (" \n", False), ("Add. ", True), ("5\n", True)])
+@pytest.mark.parametrize(
+    ("before", "well_formed"), [("", False), (" \n", False), ("**.", False), ("Add. ", True), ("5\n", True)]
+)
 def test_a_summary_can_be_part_of_the_form(before, well_formed):
     completion = f"<think>r</think>{before}<answer>5</answer>"
     assert read(completion, needs_summary=True).well_formed is well_formed
