@@ -30,7 +30,7 @@ from agon_verl.inference.moa import REFINE
 from agon_verl.inference.options import add_players, chosen_players, key_values
 from agon_verl.inference.players import InferenceError, Players, Sampling
 from agon_verl.inference.vllm_engine import DIED, Engine
-from agon_verl.pair.checkpoint import ADAPTER_FILE, prompts, versions
+from agon_verl.pair.checkpoint import ADAPTER_FILE, prompts
 from agon_verl.pair.direction import DIRECTIONS
 from agon_verl.program import command, program_name
 
@@ -185,7 +185,7 @@ class Evaluation(AbstractContextManager["Evaluation"]):
             target=self.options.target,
             samples=samples,
             settings=self._settings,
-            versions=versions(),
+            versions=self._store.versions,
             direction=direction_of(players, chosen_on),
             sets={s: measured([p for p in self._held_out if p.source == s], self._modes) for s in sources},
             development=chosen_on,

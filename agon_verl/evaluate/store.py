@@ -3,6 +3,7 @@
     DIR/
       settings.json       what determines the generations; a command with other settings is refused
       generations.jsonl   one line each; of two lines with the same key the last counts (a repeated verdict)
+      versions.json       of the packages that generated: a list, with another entry if other versions went on
       results.json, results.md
 
 A line is written in one call and ends with a line break, so after a kill only the last line can be torn. It is dropped.
@@ -18,6 +19,7 @@ from typing import Any
 
 from agon_verl.files import lock, write_atomically
 from agon_verl.inference.players import InferenceError
+from agon_verl.pair.checkpoint import versions
 
 Key = tuple[str, str, int]
 
@@ -60,7 +62,7 @@ class Store(AbstractContextManager["Store"]):
 
     def __init__(self, folder: Path, settings: Mapping[str, Any]) -> None:
         folder.mkdir(parents=True, exist_ok=True)
-        self.folder, self._path = folder, folder / "generations.jsonl"
+        self.folder, self._path, self._versions = folder, folder / "generations.jsonl", folder / "versions.json"
         self._file = self._path.open("ab")
         try:
             lock(self._file)
@@ -69,6 +71,7 @@ class Store(AbstractContextManager["Store"]):
         try:
             self._check_settings(json.loads(json.dumps(settings)))
             self.generations = self._read()
+            self._noted = False
         except InferenceError:
             self._file.close()
             raise
@@ -101,9 +104,30 @@ class Store(AbstractContextManager["Store"]):
         return generations
 
     def add(self, generation: Generation) -> None:
+        if generation.key not in self.generations and not self._noted:
+            self._note_versions()
         line = json.dumps(asdict(generation), ensure_ascii=False).encode("utf-8", "surrogatepass") + b"\n"
         os.write(self._file.fileno(), line)
         self.generations[generation.key] = generation
+
+    def _note_versions(self) -> None:
+        made_with, now = self._made_with(), versions()
+        if now not in made_with:
+            write_atomically(self._versions, json.dumps([*made_with, now], indent=1) + "\n")
+        self._noted = True
+
+    def _made_with(self) -> list[dict[str, str]]:
+        return json.loads(self._versions.read_text()) if self._versions.exists() else []
+
+    @property
+    def versions(self) -> dict[str, str]:
+        """Of the packages that generated, which need not be those that are installed where the results are written.
+
+        Several versions of one package are joined by commas. Empty for folders that were made before this was noted.
+        """
+        made_with = self._made_with()
+        names = dict.fromkeys(name for each in made_with for name in each)
+        return {name: ", ".join(dict.fromkeys(each[name] for each in made_with if name in each)) for name in names}
 
     def close(self) -> None:
         self._file.close()

@@ -107,6 +107,27 @@ def test_generations_of_an_earlier_version_are_read(tmp_path: Path) -> None:
     assert "stated" not in asdict(made("A", "p"))
 
 
+def test_versions_are_those_of_the_packages_that_generated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A folder can be continued, and its results written, on a machine that has others."""
+
+    def installed(**versions: str) -> None:
+        monkeypatch.setattr("agon_verl.evaluate.store.versions", lambda: versions)
+
+    installed(vllm="1", torch="1")
+    with Store(tmp_path, {}) as store:
+        assert store.versions == {}  # nothing generated yet
+        store.add(made("A", "p"))
+        assert store.versions == {"vllm": "1", "torch": "1"}
+    installed(vllm="2", torch="2")
+    with Store(tmp_path, {}) as store:
+        store.add(made("A", "p", acc=1.0))  # a verdict, no new text
+        assert store.versions == {"vllm": "1", "torch": "1"}
+    installed(vllm="2", torch="1", peft="1")
+    with Store(tmp_path, {}) as store:
+        store.add(made("A", "q"))
+        assert store.versions == {"vllm": "1, 2", "torch": "1", "peft": "1"}
+
+
 def test_a_verdict_given_anew_counts(tmp_path: Path) -> None:
     units = [(problem("p"), [("A", "p", 0)])]
     with Store(tmp_path, {}) as store:
