@@ -119,9 +119,15 @@ def facts(methods: Sequence[Method]) -> list[str]:
         span = " to ".join(map(str, dict.fromkeys((steps[0], steps[-1]))))
         text += f"; {span} training step{'s' if steps[-1] != 1 else ''}"
     failed = [run.name for run in runs if run.state in ("failed", "missing")]
-    settings = dict.fromkeys((r.samples, sampling_of(r)) for m in methods for r in m.evaluations)
+    settings: dict[tuple[int, str], list[str]] = {}
+    for run in [run for m in methods for run in m.runs]:
+        if run.results:
+            settings.setdefault((run.results.samples, sampling_of(run.results)), []).append(run.name)
     lines = [f"{text}.", *([f"Failed or missing: {', '.join(failed)}."] if failed else [])]
-    return lines + [f"Evaluated with {n} sample{'s' if n > 1 else ''} per problem, {text}." for n, text in settings]
+    for (n, text), names in settings.items():
+        which = f": {', '.join(names)}" if len(settings) > 1 else ""
+        lines.append(f"Evaluated with {n} sample{'s' if n > 1 else ''} per problem, {text}{which}.")
+    return lines
 
 
 def results(methods: Sequence[Method], evaluations: Entries) -> Section:

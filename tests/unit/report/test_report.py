@@ -19,7 +19,7 @@ from agon_verl.evaluate.summary import CASCADE, EITHER, POST_HOC
 from agon_verl.pair.run_folder import Metrics
 from agon_verl.report import pairs, picture
 from agon_verl.report.__main__ import main
-from agon_verl.report.evaluations import Entry, evaluated, main_entries
+from agon_verl.report.evaluations import Entry, evaluated, facts, main_entries
 from agon_verl.report.page import visible
 from agon_verl.report.pairs import Span, mark_hidden, read_pairs
 from agon_verl.report.runs import Method, ReportError, Run, read_methods
@@ -152,6 +152,17 @@ def test_a_run_with_another_budget_is_not_compared(tmp_path: Path) -> None:
         page = Page(report(folder, out=tmp_path / f"out_{share}"))
         rows.append([row for row in page.rows if len(row) == 6 and row[0] == "adv" and row[-1] == "40"])
     assert rows[0] == rows[1] and rows[0]
+
+
+def test_evaluations_that_differ_say_which_runs_they_are_of(tmp_path: Path) -> None:
+    folder = write_matrix(tmp_path / "m", ("grpo", "adv"), seeds=2, steps=1, n=4)
+    lines = facts(read_methods([folder])[0])
+    assert [line for line in lines if "1 sample per problem" in line and line.endswith("per stage.")]
+    path = folder / "adv" / "seed_0" / "eval" / "results.json"
+    write(path, json.dumps({**json.loads(path.read_text()), "samples": 2}))
+    lines = facts(read_methods([folder])[0])
+    assert [line for line in lines if "2 samples per problem" in line and line.endswith("per stage: adv/seed_0.")]
+    assert [line for line in lines if "1 sample per problem" in line and "grpo/seed_1" in line]
 
 
 @pytest.mark.usefixtures("unseen_pictures")
