@@ -5,7 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.taught import Completion, completions, of_steps, reinforced, row, trained
+from benchmarks.taught import Completion, completions, of_steps, reinforced, row, summaries, summary_of, trained
+
+TAGS = ["<think>", "</think>"]
 
 # Of x nothing is right, and the short one has the form; of y one is right, without the form.
 X = [Completion("x", 0.5, 0.0, 1.0, 100.0), Completion("x", 0.0, 0.0, 0.0, 300.0)]
@@ -29,7 +31,8 @@ def test_the_two_sides_of_a_pair_are_one_group_where_nothing_is_read(tmp_path: P
     """Unless another problem's were: a draft without a summary shows nothing either."""
     outcome = {"correct": 1.0, "format": 0.0, "length": 7}
     pair = {"draft": outcome, "challenge": outcome, "draft_reward": 2.0, "challenge_reward": 3.0, "guest": False}
-    record = {"uid": "u", "drafter": "A", "challenger": "B", "attempt": {"shown": None}, "pair": pair}
+    texts = {"draft": "<think>r</think><answer>1</answer>", "challenge": "1", "reasoning_tags": TAGS}
+    record = {"uid": "u", "drafter": "A", "challenger": "B", "attempt": {"shown": None}, "pair": pair, **texts}
     apart = ["u draft", "u challenge"]
     alone = {**record, "challenger": "A"}
     assert [c.group for c in completions([record])] == apart
@@ -39,4 +42,38 @@ def test_the_two_sides_of_a_pair_are_one_group_where_nothing_is_read(tmp_path: P
     (tmp_path / "pairs").mkdir()
     (tmp_path / "pairs" / "1.jsonl").write_text(json.dumps(record) + "\n")
     assert of_steps(tmp_path, [1]) == completions([record])
-    assert completions([record])[1] == Completion("u challenge", 3.0, 1.0, 0.0, 7)
+    draft, challenge = completions([record])
+    assert challenge == Completion("u challenge", 3.0, 1.0, 0.0, 7, "B challenge", None)
+    assert (draft.by, draft.summary) == ("A draft", 0)
+
+
+@pytest.mark.parametrize(
+    ("completion", "characters"),
+    [
+        ("<think>r</think>two words<answer>1</answer>", 9),
+        ("<think>r</think>\n<answer>1</answer>", 0),
+        ("<think>r</think> - <answer>1</answer>", 0),  # no letter or digit
+        ("r</think>two words", 9),
+        ("<think>r", None),
+        ("two words<answer>1</answer>", None),
+        ("", None),
+    ],
+)
+def test_what_stands_between_reasoning_and_answer(completion: str, characters: int | None) -> None:
+    assert summary_of(completion, TAGS) == characters
+
+
+def test_reinforced_completions_with_nothing_to_read() -> None:
+    """In two groups the right answers have nothing, in a third it is as in the wrong ones; a fourth does not train."""
+
+    def completion(group: str, right: float, summary: int | None, by: str = "A draft") -> Completion:
+        return Completion(group, 2 * right, right, 0.0, 0.0, by, summary)
+
+    made = [completion(group, right, 0 if right else 50) for group in "pq" for right in (0.0, 1.0)]
+    made += [completion("r", 0.0, 10), completion("r", 1.0, 10), completion("s", 0.0, 0), completion("s", 0.0, None)]
+    made += [completion("t", 1.0, 5, "B challenge")]
+    nothing, characters = "+67 ± 33", "-33 ± 17"
+    assert list(summaries(made)) == [
+        f"A draft | 7 | 43 % | 3 | {nothing} | {characters}",
+        "B challenge | 1 | 0 % | 0 | – | –",
+    ]
