@@ -7,6 +7,7 @@ cascade in the direction that was better afterwards, and the mean of both adapte
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from math import lcm
 
 from agon_verl.evaluate import statistics
 from agon_verl.evaluate.results import Outcomes, Results, SetResults
@@ -20,7 +21,8 @@ class Summary:
     """One way of answering over the runs that have it. Token counts are means over runs.
 
     The samples of a problem from all runs are one row of `outcomes`, so that the interval is over problems: it covers
-    the choice of problems and the sampling of answers for these runs. `spread` shows how much runs differ.
+    the choice of problems and the sampling of answers for these runs. Each run weighs the same, however many samples it
+    has. `spread` shows how much runs differ.
     """
 
     way: str
@@ -77,9 +79,12 @@ def _summarise(way: str, having: Sequence[tuple[SetResults, tuple[str, ...]]]) -
 
 
 def joined(several: Sequence[Outcomes]) -> Outcomes:
-    """The samples of each problem from all of them."""
-    outcomes: Outcomes = {}
+    """The samples of each problem from all of them. Each weighs the same: where one has fewer, they are repeated."""
+    rows: dict[str, list[Sequence[int]]] = {}
     for each in several:
         for problem, row in each.items():
-            outcomes.setdefault(problem, []).extend(row)
-    return outcomes
+            rows.setdefault(problem, []).append(row)
+    return {
+        problem: [sample for row in own for sample in list(row) * (lcm(*map(len, own)) // len(row))]
+        for problem, own in rows.items()
+    }

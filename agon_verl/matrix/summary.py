@@ -74,7 +74,7 @@ def summary(plan: Plan, states: Mapping[str, CellState]) -> str:
         parts += [compared] if (compared := _comparisons(made, source)) else []
     unequal = [f"{key}: {cell.parity}" for key, cell in states.items() if not _equal(cell)]
     parts += [f"**Unequal budgets, not compared:** {'; '.join(unequal)}"] if unequal else []
-    parts.append(f"{len(plan.seeds)} seeds per arm; deviation and range are over seeds. {_SEED}")
+    parts.append(f"{len(plan.seeds)} seeds per arm are planned; deviation and range are over those evaluated. {_SEED}")
     return "\n\n".join([*parts, "## Cells", _cells(states)]) + "\n"
 
 
@@ -138,7 +138,11 @@ def _comparisons(made: Sequence[Row], source: str) -> str:
                 + [f"{test.p:.2g}", f"{p:.2g}", ", ".join(each), str(test.problems), test.test]
             )
     head = ["comparison", "points", "95 % over problems", "95 % over seeds too", "p", "p, Holm", "each seed"]
-    return table([*head, "problems", "test"], lines) if lines else ""
+    note = (
+        "A difference is the mean over the seeds that both arms have. Holm's correction is for the comparisons of the "
+        "arm that comes first."
+    )
+    return table([*head, "problems", "test"], lines) + f"\n\n{note}" if lines else ""
 
 
 def _outcomes(row: Row, source: str, seed: int) -> statistics.Outcomes:

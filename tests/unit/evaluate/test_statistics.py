@@ -21,6 +21,7 @@ from agon_verl.evaluate.statistics import (
     split,
     spread,
 )
+from agon_verl.evaluate.summary import joined
 
 
 def test_exact_intervals_by_hand() -> None:
@@ -223,3 +224,12 @@ def test_an_interval_over_seeds_is_wider_where_seeds_differ() -> None:
     alone = statistics.bootstrap([row[0] for row in half.values()])  # with equal seeds only problems are drawn
     assert (same.low, same.high) == pytest.approx((alone.low, alone.high), abs=0.02)
     assert statistics.over_seeds([half], [never]) is None and statistics.over_seeds([], []) is None
+
+
+def test_each_run_weighs_the_same_however_many_samples_it_has() -> None:
+    three, two = {"p": [1, 0, 1], "q": [1, 1, 1]}, {"p": [0, 0]}
+    outcomes = joined([three, two])
+    assert statistics.mean(outcomes["p"]) == pytest.approx((2 / 3 + 0) / 2) and outcomes["q"] == [1, 1, 1]
+    assert joined([{"p": [1]}, {"p": [0]}]) == {"p": [1, 0]}
+    test = statistics.paired(outcomes, joined([{"p": [0]}, {"p": [0]}]))
+    assert test is not None and test.difference == pytest.approx(1 / 3)
