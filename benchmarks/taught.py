@@ -17,7 +17,6 @@ the mean over groups. The next player reads what a draft has there. Nobody reads
 
 import argparse
 import json
-import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -27,6 +26,7 @@ from typing import get_args
 
 from agon_verl.game import transcript
 from agon_verl.game.advantages import LiveBy, group_advantages, live_groups
+from agon_verl.game.attempt import nothing_to_read
 
 MEASURES = ("right", "form", "tokens")
 GROUPS = "live groups by | groups | train | of these without a right answer | right | form | tokens"
@@ -69,7 +69,7 @@ def summary_of(completion: str, tags: Sequence[str]) -> int | None:
     if parts.reasoning is None or closing not in completion:
         return None
     text = (parts.summary or "").partition("<answer>")[0].strip()
-    return len(text) if re.search(r"\w", text) else 0
+    return 0 if nothing_to_read(text) else len(text)
 
 
 def of_steps(folder: Path, steps: Iterable[int]) -> list[Completion]:
